@@ -105,7 +105,7 @@ def test_a_result_is_saved_and_loaded_without_its_type(tmp_path: Path) -> None:
     assert lp.load(lp.save(scores, tmp_path / "new" / "scores.json")) == scores
     assert lp.save(scores, tmp_path / "scores.csv").read_text() == scores.table.csv()
     assert "</html>" in lp.save(scores, tmp_path / "scores.html").read_text()
-    with pytest.raises(lp.LayerProbeError, match=r"ends in \.json, \.html"):
+    with pytest.raises(lp.LayerProbeError, match=r"use an ending of \.json, \.html"):
         lp.save(scores, tmp_path / "scores.txt")
 
 

@@ -13,7 +13,7 @@ from layerprobe.names import distinct_names, in_percent, listed, plural
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
-from layerprobe.results.shown import Shown, of_layers
+from layerprobe.results.shown import Shown, mask_left_out
 from layerprobe.results.table import Bounds, Column, Table, columns_of, p_value, percent, stacked
 from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve, SimilarityMap
 
@@ -180,7 +180,7 @@ class Comparison(Shown):
                 Column("reference", (self.reference.name,) * len(pairs), form=label, shown=False),
                 Column("layer", range(len(pairs))),
                 *(
-                    replace(column, values=of_layers(self.layers, column.values or (None,) * len(pairs)))
+                    replace(column, values=mask_left_out(self.layers, column.values or (None,) * len(pairs)))
                     for column in columns
                 ),
             ),

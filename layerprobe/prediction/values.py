@@ -8,7 +8,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.readings.reading import CKA, DIGITS, READINGS
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
-from layerprobe.results.shown import LeavesOut, Shown, of_layers
+from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -173,14 +173,14 @@ class DropPrediction(LeavesOut, Shown):
     def read_columns(self) -> Iterator[Column]:
         """What the rule read besides CKA, with its interval where that is known."""
         for name, values in self.read.items():
-            yield Column(name, of_layers(self.layers, values), form=DIGITS, meaning="Read by the rule.")
+            yield Column(name, mask_left_out(self.layers, values), form=DIGITS, meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:
                 yield errors.interval_column(f"{name}_interval", self.layers, form=DIGITS)
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
         layers = range(n_layers)
-        shares = of_layers(self.layers, self.flagged_in) if self.flagged_in else [None] * n_layers
+        shares = mask_left_out(self.layers, self.flagged_in) if self.flagged_in else [None] * n_layers
         flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
             Column(

@@ -12,7 +12,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.registry import Registry
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
-from layerprobe.results.shown import LeavesOut, Shown, of_layers
+from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -83,7 +83,7 @@ class LayerCurve(LeavesOut, Shown):
         """Yield the number and its standard error under a name, from a first layer on, for as many layers or more."""
         layers = self.layers[max(first - self.first_layer, 0) :]
         for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
-            errors = () if values is None else of_layers(layers, values)
+            errors = () if values is None else mask_left_out(layers, values)
             filled = (*errors, *[None] * (max(n_layers, len(self.values)) - len(errors)))
             yield Column(title, filled, form=DIGITS, unit=unit, meaning=meaning, shown=title == name)
 

@@ -1,1 +1,1 @@
-"""A result as one table that is shown everywhere, and the skeleton of every HTML page. Knows no feature."""
+"""Results as tables for every output, and the skeleton of every HTML page. Knows no feature."""

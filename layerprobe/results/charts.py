@@ -1,4 +1,4 @@
-"""Figures declared by the columns of a table. Knows what may share an axis and what a caption says; draws nothing."""
+"""Figures declared by the columns of a table. Knows axes and captions; draws nothing."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What the numbers of a column are: only numbers of one unit and one split share an axis."""
+    """The kind of number in a column: only numbers of one unit and one split share an axis."""
 
     unit: str
-    """What they are in, such as `Spearman × 100` or `ms`."""
+    """Their unit, such as `Spearman × 100` or `ms`."""
     split: str = ""
-    """The split that they are measured on: validation, test, or all; empty where there is none."""
+    """The split they were measured on: validation, test or all; empty where there is none."""
     best: Literal["higher", "lower", ""] = ""
-    """Which numbers are better."""
+    """The better direction; empty if there is none."""
 
     @property
     def title(self) -> str:
-        """The title of an axis of them.
+        """The title of their axis.
 
         Examples:
             >>> Quantity("Spearman × 100", "test").title
@@ -41,71 +41,71 @@ class Line:
     """One curve, or one set of points, of a chart."""
 
     column: str
-    """What is drawn."""
+    """The column of the numbers to draw."""
     interval: str = ""
     """The column of its intervals."""
     band: str = ""
-    """The column of wider ones, which hold for the whole curve at once."""
+    """The column of wider intervals, which hold for the whole curve at once."""
     seeds: str = ""
-    """The column of the scores of its seeds, a tuple a row."""
+    """The column of scores by seed, one tuple per row."""
     run: str = ""
-    """The column that says which numbers are of a run: the others are inferred, and drawn hollow."""
+    """The column that marks numbers measured in a run; the others are inferred and drawn hollow."""
     joined: bool = True
     """Whether a line joins the points."""
     mark: Literal["", "diamond"] = ""
-    """The shape of the points, where they are of another split than those of the first line."""
+    """The shape of the points; used for a split other than that of the first line."""
     name: str = ""
-    """In the legend; by default the title of the column."""
+    """Its name in the legend; by default the title of the column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A figure of some columns of a table.
 
-    Rows without a number are left out; those without an x are lines across. The rows that the table marks look
-    different, and the caption says how.
+    Rows without a number are left out; rows without an x become horizontal lines. Rows that the table marks look
+    different, and the caption explains them.
     """
 
     lines: tuple[Line, ...]
     name: str = "chart"
-    """Unique on a page."""
+    """Its name, unique on a page."""
     heading: str = ""
-    """Of its section, where it is not the first of a page."""
+    """The heading of its section; the first chart of a page needs none."""
     kind: Literal["line", "bars", "cost", "map", "staircase"] = "line"
-    """line: over x, joined; bars: from 0; cost: labelled points of quality against a cost on a logarithmic axis; map:
-    colours by x and y; staircase: a row a size of a model, with x its blocks, and lines of agreement and of loss."""
+    """line: joined points over x; bars: from 0; cost: labelled points of quality against a cost, on a logarithmic axis;
+    map: colours by x and y; staircase: one row per model size, with its blocks (x) and lines of agreement and loss."""
     x: str = "layer"
     y: str = ""
-    """Of a map."""
+    """The column of the vertical axis of a map."""
     where: tuple[tuple[str, object], ...] = ()
-    """Columns, and the value that rows must have there to be drawn."""
+    """Columns and the values that rows must have there to be drawn."""
     by: str = ""
-    """The column, or columns with a space between, that tell the curves of a line apart, such as model."""
+    """The column, or columns separated by spaces, with one curve per value, such as model."""
     label: str = ""
-    """The column that points of a cost are labelled by; by default the first one."""
+    """The column with the labels of points against a cost; by default the first one."""
     x_interval: str = ""
-    """The column of the intervals of x."""
+    """The column with the intervals of x."""
     band: bool = False
-    """Whether intervals are shades, not bars."""
+    """Whether intervals are drawn as shades instead of bars."""
     floor: str = ""
-    """The column of what a trivial answer scores."""
+    """The column with the score of a trivial baseline."""
     limit: float | None = None
-    """What a number may be at most, or has to be."""
+    """A limit to draw as a line, such as the largest loss allowed."""
     zero: str = ""
-    """What a line at 0 is of, such as the whole model."""
+    """The name of a line at 0, such as the whole model."""
     chosen: str = "chosen"
-    """What the rows are that the table marks so."""
+    """Caption of the rows that the table marks as chosen; `drops` and `enough` likewise."""
     drops: str = "drop layers"
-    enough: str = "the smallest that will do"
+    enough: str = "the smallest that is good enough"
     hover: tuple[str, ...] = ()
-    """Further columns that are shown where one points at."""
+    """Further columns to show on hover."""
 
     def quantity(self, table: Table) -> Quantity:
-        """Return the quantity on its axis; points of another split have a shape of their own."""
+        """Return the quantity on its axis; points of another split need a shape of their own."""
         lines = [line for line in self.lines if line is self.lines[0] or not (line.mark or self.kind == "staircase")]
         drawn = {line.column: table.column(line.column) for line in lines}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
         if len({(quantity.split, quantity.unit) for quantity in quantities.values()}) > 1:
             listing = ", ".join(f"{name} ({quantity.title})" for name, quantity in quantities.items())
-            raise DataError(f"expected columns of one split and unit on one axis, got {listing}: draw a chart of each")
+            raise DataError(f"expected columns of one split and unit on one axis, got {listing}: draw a chart for each")
         return next(iter(quantities.values()))

@@ -1,4 +1,4 @@
-"""What a result says, as numbers: a verdict, named facts, checks and next steps. Knows no words; see `words`."""
+"""The conclusion of a result as numbers: a verdict, named facts, checks and next steps. Knows no words; see `words`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """How much is known of what a result says."""
+    """The confidence in a conclusion."""
 
     DECIDED = "decided"
-    """Shown at the requested level."""
+    """Significant at the requested level."""
     PROBABLE = "probable"
-    """The likeliest answer, which is good enough at the requested level."""
+    """The likeliest answer, and good enough at the requested level."""
     UNDECIDED = "undecided"
-    """The best guess: another answer may be right, and better by more than what was allowed."""
+    """The best guess: another answer may be right, and better by more than the tolerance."""
     FAILED = "failed"
-    """Shown to be wrong, too bad, or no better than a trivial answer."""
+    """Significantly wrong, too bad, or no better than a trivial baseline."""
     NOTHING_TO_DO = "nothing to do"
     """The model is best as it is."""
 
@@ -31,15 +31,15 @@ Unit = Literal[
     "score",  # of a metric x 100, not a difference
     "share",  # 0 .. 1, written as percent
     "level",  # of confidence, 0 .. 1, written with all of its digits
-    "chance",  # a probability, of which 0 and 1 are never written
-    "times",  # a ratio, such as of two times
+    "chance",  # a probability; 0 and 1 are never written
+    "times",  # a ratio, such as that of two durations
     "parameters",
     "count",
     "layer",
     "seconds",
     "milliseconds",
     "bytes",
-    "tolerance",  # points that were asked for, written as they were
+    "tolerance",  # requested points, written as given
     "similarity",  # such as CKA
     "number",  # without a unit, with three significant digits
 ]
@@ -47,25 +47,25 @@ Unit = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A number with all that a reader has to know of it."""
+    """A number with its unit, split and interval."""
 
     value: float
     unit: Unit = "points"
     split: str = ""
-    """Of the data that it was measured on: validation, test, or empty."""
+    """The split of the data it was measured on: validation, test, or empty."""
     interval: tuple[float, float] | None = None
     """Its low and high end."""
     level: float | None = None
-    """Confidence level of the interval; None of a range."""
+    """Confidence level of the interval; None for a range."""
     over: tuple[str, ...] = ()
-    """What the interval allows for, such as pairs and seeds."""
+    """Sources of error in the interval, such as pairs and seeds."""
     better: Literal["higher", "lower", ""] = ""
     least: float | None = None
-    """A number that it is compared with: it gets as many digits as tell it apart."""
+    """A number it is compared with: it gets enough digits to differ from it."""
 
     @classmethod
     def of(cls, error: Interval, unit: Unit = "points", split: str = "", **about: object) -> Fact:
-        """Return a fact of a number with its interval."""
+        """Return a fact with the value and interval of an estimate."""
         sources = (
             "" if error.n_items is None else f"{error.n_items:,} {error.unit}s",
             "" if error.seeds_error is None else f"{error.n_seeds} seeds",
@@ -84,20 +84,20 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which blocks of a model a result keeps, or may have to keep."""
+    """The blocks of a model that a result keeps, or may have to keep."""
 
     n_blocks: int
-    """Of the whole model."""
+    """Number of blocks of the whole model."""
     blocks: tuple[int, ...]
-    """Those that stay, ascending, from 1."""
+    """Blocks that are kept, ascending, from 1."""
     candidates: tuple[int, ...] = ()
-    """Layers of which one is the best at the requested level, ascending; empty where that is not asked."""
+    """Layers that include the best one at the requested level, ascending; empty if that was not requested."""
     is_guess: bool = False
-    """Whether others may be better by more than what was allowed."""
+    """Whether others may be better by more than the tolerance."""
 
     @classmethod
     def upto(cls, n_blocks: int, layer: int, candidates: Collection[int] = ()) -> Choice:
-        """Return the choice of a model that is truncated at a layer."""
+        """Return the choice for a model that is truncated at a layer."""
         return cls(n_blocks=n_blocks, blocks=tuple(range(1, layer + 1)), candidates=tuple(sorted(candidates)))
 
 
@@ -115,33 +115,33 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What to do next: a command, and what it costs."""
+    """A next step: a command and its cost."""
 
     name: str
     """A key of `steps` in `words.toml`."""
     command: tuple[str, ...]
     """The words of the command, without `layerprobe`."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """Among them what it costs."""
+    """Its facts by name, including the cost."""
     names: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What a result says, of which `words` makes a headline, a certainty, a sentence, tiles and lines."""
+    """The conclusion of a result; `words` turns it into a headline, a certainty, a sentence, tiles and lines."""
 
     kind: str
-    """Which section of `words.toml` has its words, such as find."""
+    """The section of `words.toml` with its words, such as find."""
     case: str
-    """Which of the cases of that section it is, such as cut."""
+    """The case in that section, such as cut."""
     verdict: Verdict
     subject: tuple[str, ...] = ()
-    """What it is about: names of models and of the data."""
+    """Names of the models and the data."""
     choice: Choice | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """By name, the most important first: those of the first four that `words.toml` has a tile for are tiles."""
+    """Facts by name, the most important first: the first four with a tile in `words.toml` are shown as tiles."""
     names: Mapping[str, object] = field(default_factory=dict)
-    """Texts, and tuples of layers, that templates name, such as the metric."""
+    """Texts and tuples of layers for the templates, such as the metric."""
     checks: tuple[Check, ...] = ()
     steps: tuple[Step, ...] = ()
-    """At most two, the one to take first."""
+    """At most two next steps, the more important first."""

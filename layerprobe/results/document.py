@@ -1,4 +1,4 @@
-"""A result as one self-contained HTML page, from its contract alone. Knows HTML and files, no kind of result."""
+"""A result as one self-contained HTML page. Knows HTML and files, no kind of result."""
 
 import base64
 import functools
@@ -34,7 +34,7 @@ from layerprobe.results.table import Column, Table, chance
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
-"""Whence a page that does not carry Plotly loads it."""
+"""The address from which pages without embedded Plotly load it."""
 _PART = r"[^\s/<>\"'&;:,()\\]+"
 _PATH = re.compile(
     rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
@@ -53,27 +53,27 @@ def write_page(
     beside: Shown | Sequence[Shown] = (),
     steps: Sequence[Step] | None = None,
 ) -> Path:
-    """Write the page of a result and return its path; a reader sees the old file or the whole new one.
+    """Write the page of a result and return its path; the file is replaced in one step.
 
     Args:
-        result: What to show.
-        path: Where to; named as one of `IMAGES`, it gets the first figure alone.
-        plotly: embedded: the page opens offline, in about 2 MB; cdn: it is small, and loads Plotly from `CDN`.
+        result: The result to show.
+        path: File to write; with an ending of `IMAGES`, the first figure alone.
+        plotly: embedded: the page opens offline and takes about 2 MB; cdn: it is small and loads Plotly from `CDN`.
         command: The command that made it, if any.
-        warnings: Further ones, such as those about the data.
-        texts: Whether single items are shown, with their texts; by default where that adds no more than 1.5 MB.
-        beside: Results whose tables and charts come below; one, or several.
-        steps: What to do next, instead of what the result says.
+        warnings: Further warnings, such as those about the data.
+        texts: Whether to show single items with their texts; by default if that adds at most 1.5 MB.
+        beside: One or several results whose tables and charts are shown below.
+        steps: Next steps, instead of those of the result.
 
     Raises:
-        DataError: If one is no result, or there is nothing to plot, and the file is that of a figure.
-        MissingPackageError: If kaleido or Chrome, which draw a figure as a file, are not installed.
+        DataError: If an argument is not a result, or the file is a figure and there is nothing to plot.
+        MissingPackageError: If kaleido or Chrome, which draw figures to files, are not installed.
         LayerProbeError: If the file cannot be written.
     """
     if is_image(path):
         return write_file(Path(path), image(result.plot(), Path(path).suffix.lower()[1:]))
     page = render(result, plotly=plotly, command=command, warnings=warnings, texts=texts, beside=beside, steps=steps)
-    # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
+    # A folder name that is not UTF-8 holds lone surrogates; as \udc80 they are valid JSON and legible in text.
     return write_file(Path(path), page.encode("utf-8", "backslashreplace"))
 
 
@@ -90,7 +90,7 @@ def render(
     """Return the page of a result as HTML with style, scripts, figures and data inside; see `write_page`."""
     beside = (beside,) if isinstance(beside, Shown) else beside
     if not isinstance(beside, Sequence) or not all(isinstance(one, Shown) for one in (result, *beside)):
-        raise DataError(f"expected a result, and others beside it, got {result!r:.60} and {beside!r:.60}")
+        raise DataError(f"expected a result, and results to show below it, got {result!r:.60} and {beside!r:.60}")
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     warnings = tuple(dict.fromkeys((*warnings, *getattr(result, "warnings", ()))))
     figures: list[Figure] = []
@@ -124,14 +124,14 @@ def render(
 
 
 def items_alone(result: Shown) -> str:
-    """Return a page of the single items of a result, which loads Plotly from `CDN`; DataError where it knows none."""
+    """Return a page with the single items of a result, which loads Plotly from `CDN`; DataError if it has none."""
     explored = items_of(result)
     if explored is None:
         raise DataError(
-            f"expected a {type(result).__name__} that was computed here from a task whose items can be shown, got one "
-            "that was read from a file, or is of several tasks or of texts alone"
+            f"expected a {type(result).__name__} computed in this process from one task whose items can be shown, got "
+            "one that was read from a file, has several tasks, or has texts without a task"
         )
-    items, heading = packed(explored), f"Look at the {explored.units}"
+    items, heading = packed(explored), f"Explore the {explored.units}"
     body = element("section", element("h1", heading), section_of(explored, len(items)), class_="explore")
     return document(heading, body, result, result.table, items=items, plotly="cdn")
 
@@ -146,9 +146,9 @@ def document(
     items: str = "",
     plotly: PlotlySource,
 ) -> str:
-    """Return HTML with what its scripts need: the whole result as JSON, a table as CSV, figures, and single items."""
+    """Return HTML with the data of its scripts: the whole result as JSON, a table as CSV, figures and single items."""
     check_choice(plotly, PlotlySource, name="plotly")
-    # without white space, which is half of a matrix with one number per line
+    # without white space, which would be half of a matrix with one number per line
     study = json.dumps(json.loads(to_json(result)), ensure_ascii=False, separators=(",", ":"))
     plots = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in figures)
     scripts = (*(("explore.js",) if items else ()), "page.js")
@@ -168,14 +168,14 @@ def document(
 
 
 def image(figure: go.Figure, kind: str) -> bytes:
-    """Return a figure as a file of a kind: 900 x 560 points, a map 700 x 700, PNG twice as fine."""
+    """Return the bytes of a figure file: 900 x 560 points, a map 700 x 700, PNG at twice the resolution."""
     check_extra("figures", needed_by=f"a figure as .{kind}")
     width, height = (700, 700) if any(trace.type == "heatmap" for trace in figure.data) else (900, 560)
     try:
         drawing: bytes = figure.to_image(format=kind, width=width, height=height, scale=2 if kind == "png" else 1)
-    except (RuntimeError, TimeoutError) as error:  # of plotly where there is no browser, of kaleido where it ends
+    except (RuntimeError, TimeoutError) as error:  # plotly: there is no browser; kaleido: the browser ended
         raise MissingPackageError(
-            f"cannot draw a figure as .{kind}: no Chrome or Chromium that starts was found: install one "
+            f"cannot draw a figure as .{kind}: found no Chrome or Chromium that starts: install one "
             "(plotly_get_chrome), or save the page as .html"
         ) from error
     return drawing
@@ -185,7 +185,7 @@ def image(figure: go.Figure, kind: str) -> bytes:
 
 
 def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
-    """Return what is read first: the answer, how certain it is, four numbers, and what to do."""
+    """Return the top of the page: the answer, its certainty, four numbers and the next steps."""
     overline = " · ".join(filter(None, ("layerprobe", words.subject(conclusion), words.cost(conclusion))))
     certainty, sentence = words.certainty(conclusion), words.sentence(conclusion)
     tiles = [element("p", element("b", number), " ", numbers.typeset(what)) for number, what in words.tiles(conclusion)]
@@ -210,7 +210,7 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
 
 
 def _trust(conclusion: Conclusion, warnings: Sequence[str]) -> Markup | None:
-    """Return a line for each check and each warning."""
+    """Return one line per check and warning."""
     lines = [(check.passed, *words.line(check, conclusion)) for check in conclusion.checks]
     signs = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("open", "•")}
     items = []
@@ -225,15 +225,15 @@ def _trust(conclusion: Conclusion, warnings: Sequence[str]) -> Markup | None:
 
 
 def _explored(explored: Explored, texts: bool | None) -> tuple[Markup, str]:
-    """Return the fold of single items, and the items, which are not shown where they would be too large."""
-    items, heading = packed(explored), f"Look at the {explored.units}"
+    """Return the fold of single items, and their data; both are left out if they would be too large."""
+    items, heading = packed(explored), f"Explore the {explored.units}"
     if not texts and len(items) > LARGEST:
         return folded(heading, left_out(explored, len(items))), ""
     return folded(heading, section_of(explored, len(items)), kind="explore"), items
 
 
 def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Markup]]]:
-    """Return the tables of a result, each with its figures, which are added to those of the page by new names."""
+    """Return the tables of a result, each with its figures, which are renamed and added to those of the page."""
     drawings, tables = iter(draw.figures(result)), []
     for table in (result.table, *result.details):
         places = []
@@ -245,19 +245,19 @@ def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Mark
 
 
 def _written(table: Table) -> Markup | None:
-    """Return a table; None for one that is drawn as a map, with a row a cell."""
+    """Return a table; None for a table of a map, which has one row per cell."""
     return None if any(chart.kind == "map" for chart in table.charts) else table_of(table)
 
 
 def _beside(number: int, result: Shown, figures: list[Figure]) -> Markup | None:
-    """Return the section of a further result: its figures and tables."""
+    """Return the section of a further result, with its figures and tables."""
     (table, places), *details = _tables(result, figures)
     rest = (folded(detail.title, *of_detail, _written(detail)) for detail, of_detail in details)
     return section(f"beside-{number}", words.headline(result.conclusion), *places, table_of(table), *rest)
 
 
 def figure_element(figure: Figure) -> Markup:
-    """Return the place of a figure, its caption, and buttons that save it."""
+    """Return the element of a figure with its caption and the buttons that save it."""
     finding = numbers.typeset_text(figure.finding)
     entries = sum(trace.showlegend is not False for trace in figure.plot.data)
     style = figure.style or f"--entries:{entries}"
@@ -278,7 +278,7 @@ def figure_element(figure: Figure) -> Markup:
 
 
 def table_of(table: Table) -> Markup | None:
-    """Return a table of at most six columns, and a box that shows the others; None without rows."""
+    """Return a table of at most six columns, and a checkbox that shows the others; None without rows."""
     if not len(table):
         return None
     kinds = [
@@ -305,7 +305,7 @@ def table_of(table: Table) -> Markup | None:
 
 
 def _cells(table: Table, column: Column, kind: str, tag: str) -> list[Markup]:
-    """Return the cells of a column: chances with a bar, and what no run measured as such."""
+    """Return the cells of a column: chances with a bar, inferred numbers marked."""
     line = table.charts[0].lines[0] if table.charts else None
     is_drawn = line is not None and line.run and column.name in (line.column, line.interval)
     runs = table.column(line.run).values if line is not None and is_drawn else [True] * len(table)
@@ -322,14 +322,14 @@ def _cells(table: Table, column: Column, kind: str, tag: str) -> list[Markup]:
 
 
 def section(name: str, heading: str, *parts: str | None, kind: str | None = None) -> Markup | None:
-    """Return a part of a page under its own heading; None without content."""
+    """Return a section of a page with its heading; None without content."""
     if not any(parts):
         return None
     return element("section", element("h2", heading), *parts, id=name, class_=kind)
 
 
 def folded(summary: str, *parts: str | None, kind: str | None = None) -> Markup:
-    """Return what a reader can open and close."""
+    """Return an element that a reader can open and close."""
     return element("details", element("summary", summary), *parts, class_=kind)
 
 
@@ -339,7 +339,7 @@ def listed(items: Iterable[str]) -> Markup:
 
 
 def definitions(facts: Mapping[str, str | None]) -> Markup:
-    """Return terms and what they mean; those of None are left out."""
+    """Return terms with their definitions; terms with None are left out."""
     pairs = (join(element("dt", name), element("dd", fact)) for name, fact in facts.items() if fact is not None)
     return element("dl", *pairs, class_="facts")
 
@@ -348,23 +348,23 @@ def _downloads(table: Table, stem: str) -> Markup:
     buttons = (
         element("button", label, type="button", data_source=source, data_filename=f"{stem}.{end}", data_kind=kind)
         for source, label, end, kind in (
-            ("study", "Whole result (JSON)", "json", "application/json"),
+            ("study", "Full result (JSON)", "json", "application/json"),
             ("table", f"{table.title} (CSV)", "csv", "text/csv"),
         )
     )
     return element("section", element("p", *buttons, class_="downloads"), id="data")
 
 
-# ---- text, and what a page loads --------------------------------------------------------------------------
+# ---- text, and scripts of a page --------------------------------------------------------------------------
 
 
 def typeset(body: str) -> str:
-    """Return HTML with one sign and one spelling of numbers in its text, but for code."""
+    """Return HTML with consistent minus signs and numbers in its text, except in code."""
     return _TEXT.sub(lambda match: match[0] if match[0].startswith("<") else numbers.typeset_text(match[0]), body)
 
 
 def without_folders(text: str) -> str:
-    r"""Return text with files and folders of this machine by their names alone, but for commands to copy.
+    r"""Return text in which paths of this machine are cut to their last name, except in commands to copy.
 
     Examples:
         >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
@@ -379,14 +379,14 @@ def without_folders(text: str) -> str:
 
 @functools.cache
 def _carried() -> Markup:
-    """Return Plotly as base64 of gzip: two fifths of its size, and every browser of today unpacks it."""
+    """Return Plotly as base64 of gzip: two fifths of its size, and every current browser unpacks it."""
     packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
     return element("script", Markup(packed), type="application/gzip;base64", id="plotly")
 
 
 @functools.cache
 def _from_cdn() -> Markup:
-    """Return what loads the same Plotly from `CDN`, and no other: the browser compares its hash."""
+    """Return the script element that loads the same Plotly from `CDN`; the browser verifies its hash."""
     digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
     return element(
         "script",

@@ -1,4 +1,4 @@
-"""Charts of tables as Plotly figures. Knows what a chart declares, no result."""
+"""Charts of tables as Plotly figures. Knows charts, no result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from layerprobe.results.table import Column, Table
 
 Bounds = tuple[float, float]
 ROOM, DODGE = 0.4, 0.13
-"""Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
+"""Distance, in layers, from the mean to the last dot of its seeds: for a single line, and for lines side by side."""
 MARKS = {
     "chosen": (style.CHOSEN, "", "Large point: {0.chosen}."),
     "enough": (style.CHOSEN, "square", "Square: {0.enough}."),
     "candidate": (style.CHOSEN, "", "Green: may be the best."),
     "drop": (style.DROP, "triangle-down", "Triangles: {0.drops}."),
 }
-"""Colour and shape of the rows that a table marks, and what a caption says of them."""
+"""Colour, shape and caption of the rows that a table marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Figure:
     """A figure with its caption."""
 
     name: str
-    """Unique on the page."""
+    """Its name, unique on the page."""
     plot: go.Figure
     finding: str
-    """What it shows, also for those who cannot see it."""
+    """A description of the data, also for readers who cannot see the figure."""
     reading: str = ""
-    """How to read it."""
+    """An explanation of its marks."""
     kind: str = "plot"
     """CSS class of the plot."""
     style: str | None = None
@@ -47,11 +47,11 @@ class Figure:
 
 
 class _Curve(NamedTuple):
-    """One curve, and how it is drawn."""
+    """One curve with its style."""
 
     name: str
     rows: tuple[int, ...]
-    """Those that have a number and an x."""
+    """Numbers of the rows with a number and an x."""
     line: Line
     colour: str
     shade: str
@@ -61,7 +61,7 @@ class _Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """A chart while it is drawn: its rows, the figure, and notes on what is there to see."""
+    """A chart that is being drawn: its rows, the figure, and notes for the caption."""
 
     table: Table
     chart: Chart
@@ -70,20 +70,20 @@ class _Drawing:
 
     @property
     def is_layers(self) -> bool:
-        """Whether the axis is that of layers."""
+        """Whether its axis is the layers."""
         return self.chart.x == "layer" and self.chart.kind != "cost" and _is_numeric(self.table.column("layer"))
 
     def mark(self, row: int) -> str:
-        """Return what the table marks a row as."""
+        """Return the mark of a row in the table."""
         return (self.table.marks[row] if self.table.marks else None) or ""
 
     def numbers(self, name: str, rows: Iterable[int]) -> list[float]:
-        """Return the numbers of a column as an axis has them."""
+        """Return the numbers of a column in the scale of its axis."""
         column = self.table.column(name)
         return [column.scale * column.values[row] for row in rows]  # type: ignore[operator]
 
     def ends(self, name: str, rows: Sequence[int], values: Sequence[float], shape: str) -> list[Bounds]:
-        """Return the interval of each row, of no length where it has none; nothing where no row has one."""
+        """Return the interval of each row, of length 0 for a row without one; empty if no row has one."""
         if not name:
             return []
         column = self.table.column(name, interval=True)
@@ -97,7 +97,7 @@ class _Drawing:
         ]
 
     def place(self, row: int) -> float:
-        """Return where a row stands on the axis: at its number, or, of names, in the order of the names."""
+        """Return the position of a row on the axis: its number, or the rank of its name."""
         column = self.table.column(self.chart.x)
         value = column.values[row]
         if isinstance(value, (int, float)):
@@ -105,12 +105,12 @@ class _Drawing:
         return list(dict.fromkeys(column.cells)).index(column.cells[row])
 
     def write(self, words: str, x: float, up: int, *, colour: str = style.INK, size: int = 12, **about: Any) -> None:
-        """Write words at x, so many pixels above the plot's lower end."""
+        """Write words at x, `up` pixels above the lower end of the plot."""
         font, place = {"color": colour, "size": size}, {"y": 0, "yref": "paper"} | about
         self.figure.add_annotation(text=words, x=x, yshift=up, showarrow=False, font=font, **place)
 
     def points(self, name: str, x: Sequence[float], y: Sequence[float | None], **about: Any) -> None:
-        """Draw points, or a line, that come and go with those of the same name."""
+        """Draw points or a line, toggled in the legend with others of the same name."""
         about = {"hoverinfo": "skip", "showlegend": False, "legendgroup": name} | about
         self.figure.add_scatter(x=x, y=y, name=style.text(name), **about)
 
@@ -122,7 +122,7 @@ class _Drawing:
 
 
 def figures(result: Shown) -> list[Figure]:
-    """Return the charts of a result's table and of its details; the axis of the first is the model that it cuts."""
+    """Return the charts of a result's table and details; the axis of the first shows the blocks of the model."""
     conclusion = result.conclusion
     level = next((fact.level for fact in conclusion.facts.values() if fact.level), None)
     choice = conclusion.choice and replace(conclusion.choice, is_guess=conclusion.verdict == Verdict.UNDECIDED)
@@ -136,7 +136,7 @@ def figures(result: Shown) -> list[Figure]:
 def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: float | None = None) -> Figure:
     """Return a chart of a table with its caption.
 
-    Where blocks are chosen, with a confidence level, they are the axis of a chart of layers.
+    With a choice of blocks, and its confidence level, the axis of a chart of layers shows the blocks.
     """
     of_all = table.column(chart.lines[0].column)
     for name, value in chart.where:
@@ -153,7 +153,7 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
     d.figure.update_yaxes(title_text=style.text(quantity.title, 40))
     if chart.limit is not None:
         d.figure.add_hline(y=chart.limit, line={"dash": "dot", "color": style.FAINT})
-        d.notes.append(f"Dotted line: {f'the {chart.limit:g} that you allowed' if chart.limit else 'no difference'}.")
+        d.notes.append(f"Dotted line: {f'your limit of {chart.limit:g}' if chart.limit else 'no difference'}.")
     if chart.zero:
         d.figure.add_hline(y=0, line={"dash": "dash", "color": style.DROP, "width": 1.5})
         name = style.text(chart.zero, 7)
@@ -167,7 +167,7 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
 
 
 def _curves(d: _Drawing) -> list[_Curve]:
-    """Return the curves: one a column, and of each one a value of `by`."""
+    """Return the curves: one per column and value of `by`."""
     x, labels = d.table.column(d.chart.x).values, _labels(d.table, d.chart.by)
     curves: list[_Curve] = []
     for line in d.chart.lines:
@@ -190,7 +190,7 @@ def _curves(d: _Drawing) -> list[_Curve]:
 
 
 def _labels(table: Table, by: str) -> tuple[str, ...]:
-    """Return what tells rows apart; a number with what it is of."""
+    """Return labels that distinguish rows; a number gets the name of its column."""
     columns = [table.column(name) for name in by.split()]
     units = [f" {column.head}" if _is_numeric(column) else "" for column in columns]
     rows = zip(*(column.cells for column in columns), strict=True) if columns else [()] * len(table)
@@ -205,7 +205,7 @@ def _is_numeric(column: Column) -> bool:
 
 
 def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
-    """Draw points with their intervals and seeds, joined where both are of a run."""
+    """Draw points with their intervals and seeds, joined where both were run."""
     several = len(curves) > 1
     beside = [curve for curve in curves if not curve.line.mark]
     shifted = len(beside) > 1 and not d.chart.band and any(c.line.interval or c.line.seeds for c in curves)
@@ -219,7 +219,7 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
         ends = d.ends(line.interval, rows, values, "Shade" if d.chart.band else "Bars")
         outer = d.ends(line.band, rows, values, "Outer shade") if not d.chart.by or number == 0 else []
         for bounds, colour in ((outer, style.BAND), (ends if d.chart.band else [], curve.shade)):
-            if bounds:  # the ground between two curves: along the upper one and back
+            if bounds:  # the area between two curves: along the upper one and back
                 lower, upper = zip(*bounds, strict=True)
                 ground = {"mode": "lines", "fill": "toself", "fillcolor": colour, "line_width": 0}
                 d.points(name, [*at, *reversed(at)], [*upper, *reversed(lower)], **ground)
@@ -248,16 +248,16 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
                 hovertext=_texts(d, line, rows, name if several else ""),
             )
             if not is_run:
-                d.notes.append("Hollow: inferred, without a run.")
+                d.notes.append("Hollow: inferred, not run.")
         if line.mark:
             d.notes.append(f"{line.mark.capitalize()}: {name}.")
 
 
 def _look(d: _Drawing, row: int, value: float, curve: _Curve) -> tuple[str, str, int]:
-    """Return colour, symbol and size of a point, and note what they mean."""
+    """Return colour, symbol and size of a point, and note their meaning."""
     mark, usual = d.mark(row), style.DROP if d.chart.zero and value == 0 else curve.colour
     colour, symbol, note = MARKS.get(mark, (usual, "", ""))
-    size = 5 if len(curve.rows) > 26 else 8  # many of them would touch
+    size = 5 if len(curve.rows) > 26 else 8  # many large ones would touch
     if curve.line is not d.chart.lines[0]:
         return (colour, curve.line.mark, size + 2) if curve.line.mark else (curve.colour, curve.symbol, size)
     if d.chart.by and mark != "drop":
@@ -276,7 +276,7 @@ def _whiskers(values: Iterable[float], ends: Iterable[Bounds], colour: str) -> d
 
 
 def _seeds(d: _Drawing, curve: _Curve, at: Sequence[float], room: float) -> None:
-    """Draw the score of each seed beside the mean, side by side, so that equals stay apart."""
+    """Draw the score of each seed beside the mean, side by side, so that equal scores stay visible."""
     column = d.table.column(curve.line.seeds)
     scores: list[Sequence[float]] = [column.values[row] or () for row in curve.rows]  # type: ignore[misc]
     if max(map(len, scores), default=0) > 1:
@@ -305,9 +305,9 @@ def _bars(d: _Drawing, curves: Sequence[_Curve]) -> None:
 
 
 def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
-    """Draw lines across: rows without an x, such as one of several layers together, and what a trivial answer scores.
+    """Draw horizontal lines: rows without an x, such as a sum of several layers, and the score of a trivial baseline.
 
-    The latter is left out at 0, far from all else.
+    A baseline of 0 is left out, since it is far from everything else.
     """
     places = [d.place(row) for curve in curves for row in curve.rows]
     column, x = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
@@ -318,7 +318,7 @@ def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
     ]
     if d.chart.floor:
         floors = d.table.column(d.chart.floor)
-        by = floors.meaning.removeprefix("By ").removesuffix(".") or "a trivial answer"
+        by = floors.meaning.removeprefix("By ").removesuffix(".") or "a trivial baseline"
         values = d.numbers(floors.name, [row for row, value in enumerate(floors.values) if value])[:1]
         lines += [(by, value, {"color": style.FAINT, "dash": "dash"}) for value in values]
         d.notes.extend(f"Dashed line: {by}." for _ in values)
@@ -332,7 +332,7 @@ def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
 
 
 class _Point(NamedTuple):
-    """A row of a chart of quality against cost."""
+    """One row of a chart of quality against cost."""
 
     row: int
     cost: float
@@ -342,7 +342,7 @@ class _Point(NamedTuple):
 
 
 def _costs(d: _Drawing, curves: Sequence[_Curve]) -> None:
-    """Draw labelled points of quality against cost; what another beats beyond both intervals is faint."""
+    """Draw labelled points of quality against cost; points that another beats beyond both intervals are faint."""
     groups = [_points(d, curve) for curve in curves]
     points, lower = [point for group in groups for point in group], d.chart.quantity(d.table).best == "lower"
     beaten = {
@@ -389,18 +389,18 @@ def _costs(d: _Drawing, curves: Sequence[_Curve]) -> None:
 
 def _points(d: _Drawing, curve: _Curve) -> list[_Point]:
     costs, values = d.numbers(d.chart.x, curve.rows), d.numbers(curve.line.column, curve.rows)
-    upright = d.ends(curve.line.interval, curve.rows, values, "Bars upright" if d.chart.x_interval else "Bars")
-    across = d.ends(d.chart.x_interval, curve.rows, costs, "Bars across")
+    upright = d.ends(curve.line.interval, curve.rows, values, "Vertical bars" if d.chart.x_interval else "Bars")
+    across = d.ends(d.chart.x_interval, curve.rows, costs, "Horizontal bars")
     upright, across = upright or [(value, value) for value in values], across or [(cost, cost) for cost in costs]
     return [_Point(*values_of) for values_of in zip(curve.rows, costs, across, values, upright, strict=True)]
 
 
 WIDTH, HEIGHT = 0.1, 0.06
-"""Of a label, as shares of a figure."""
+"""Size of a label, as shares of the figure."""
 
 
 def have_labels(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """Return for each point of a logarithmic and a linear axis whether a label has room beside those before it."""
+    """Return for each point whether its label has room beside those before it (x logarithmic, y linear)."""
     xs, ys = [math.log(max(x, 1e-12)) for x, _ in points], [y for _, y in points]
     wide, high = (max(places, default=0.0) - min(places, default=0.0) or 1.0 for places in (xs, ys))
     have: list[bool] = []
@@ -414,7 +414,7 @@ def have_labels(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _map(d: _Drawing, quantity: Quantity, of_all: Column) -> Figure:
-    """Draw numbers as colours, the same in all maps of a table; rows that it marks as chosen have a dot."""
+    """Draw numbers as colours, on one scale for all maps of a table; rows marked as chosen have a dot."""
     column, x, y = (d.table.column(name) for name in (d.chart.lines[0].column, d.chart.x, d.chart.y))
     rows = [row for row, value in enumerate(column.values) if value is not None]
     values, across, up = (d.numbers(of.name, rows) for of in (column, x, y))
@@ -448,13 +448,17 @@ def _map(d: _Drawing, quantity: Quantity, of_all: Column) -> Figure:
     d.figure.update_xaxes(constrain="domain", showgrid=False)
     d.figure.update_yaxes(constrain="domain", showgrid=False, scaleanchor="x")
     ends = (rows[values.index(end)] for end in (min(values), max(values)))
-    course = "; ".join(f"{column.cells[end]} at {y.head} {y.cells[end]}, {x.head} {x.cells[end]}" for end in ends)
+    course = "; ".join(f"{column.cells[end]} at {_place(y, end)} and {_place(x, end)}" for end in ends)
     size = f"--columns:{width};--rows:{height};max-width:{560 * (width + 3) // (height + 2)}px"
     return d.done(f"{quantity.title}: {course}.", kind="plot map", style=size)
 
 
+def _place(axis: Column, row: int) -> str:
+    return axis.head.replace("layer", f"layer {axis.cells[row]}", 1)
+
+
 def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
-    """Draw a row a size: the blocks that are left and those that went, how far they agree, and what was lost."""
+    """Draw one row per size: the blocks that are kept and removed, their agreement, and the loss."""
     column, left = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
     rows = [row for row, value in enumerate(column.values) if value is not None]
     rows.sort(key=lambda row: -len(left[row]))  # type: ignore[arg-type]
@@ -498,7 +502,7 @@ def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
         hovertext=_texts(d, d.chart.lines[0], rows, ""),
         showlegend=False,
     )
-    d.notes.append("×: taken out in this row.")
+    d.notes.append("×: removed in this row.")
     for place in chosen:
         frame = {"color": colour, "width": 2}
         d.figure.add_shape(type="rect", x0=-1, x1=2, xref="paper", y0=place - 0.5, y1=place + 0.5, line=frame)
@@ -522,7 +526,7 @@ def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
 
 
 def _losses(d: _Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[list[str], str]:
-    """Return what each row loses, and the colour of the chosen one: surely within the limit, surely not, or open."""
+    """Return the loss of each row, and the colour of the chosen one: within the limit, beyond it, or inconclusive."""
     line = d.chart.lines[-1]
     if line is d.chart.lines[0]:
         return [""] * len(rows), style.MODEL
@@ -558,13 +562,13 @@ def _axes(d: _Drawing, curves: Sequence[_Curve]) -> None:
 
 
 def _shades(d: _Drawing) -> None:
-    """Shade the layers of which one is best, and the drop layers."""
+    """Shade the layers that may be the best, and the drop layers."""
     marked = list(zip(d.table.column("layer").values, d.table.marks, strict=False))
     best: list[Any] = [layer for layer, mark in marked if mark in ("chosen", "enough", "candidate")]
     drops: list[Any] = [layer for layer, mark in marked if mark == "drop"]
     if "candidate" in d.table.marks:
         style.shade(d.figure, best, style.CANDIDATE)
-        d.notes.append(f"Green{' ground' if d.chart.kind == 'bars' else ''}: may be the best.")
+        d.notes.append(f"Green{' background' if d.chart.kind == 'bars' else ''}: may be the best.")
     if drops:
         style.shade(d.figure, drops, style.SHADE)
         what = f"{d.chart.drops.removesuffix(' layers')} {'from' if len(drops) > 1 else 'at'} layer {drops[0]}"
@@ -572,10 +576,10 @@ def _shades(d: _Drawing) -> None:
 
 
 def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: float | None) -> None:
-    """Draw the blocks of the model below the plot, those that stay filled, and the cut with what it is worth."""
+    """Draw the blocks of the model below the plot, kept ones filled, and the cut with its gain."""
     n, last = choice.n_blocks, len(choice.blocks)
     step = style.tick_step(n + 1)
-    deep = step > 1  # then numbers have no room inside the blocks
+    deep = step > 1  # numbers have no room inside the blocks
     d.figure.update_xaxes(range=[-0.5, n + 0.5], title_text="", showticklabels=False, showgrid=False, ticks="")
     pixels = {"yref": "paper", "ysizemode": "pixel", "yanchor": 0}
     for block in range(1, n + 1):
@@ -612,12 +616,12 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
             at = {"left": first - 0.5, "center": (first + end) / 2, "right": end + 0.5}[side]
             d.write(f"<b>{among}</b>", at, 0, y=1, xanchor=side, yanchor="bottom", colour=style.CHOSEN)
         else:
-            d.notes.append(f"Green ground: {among}.")
-    d.notes.append("The axis is the model, block by block.")
+            d.notes.append(f"Green background: {among}.")
+    d.notes.append("The axis shows the blocks of the model.")
 
 
 def _side(layer: float, n_blocks: int) -> str:
-    """Return which side of a text stands at a layer, so that it stays inside the figure."""
+    """Return the side at which a text at a layer is anchored, so that it stays inside the figure."""
     return "left" if layer < n_blocks / 3 else "right" if layer > 2 * n_blocks / 3 else "center"
 
 
@@ -638,7 +642,7 @@ def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]
 
 
 def _course(d: _Drawing, curves: Sequence[_Curve], quantity: Quantity) -> str:
-    """Say where each curve begins and ends, and what is chosen; for costs, name both axes."""
+    """Describe the ends of each curve and the chosen row; for costs, name both axes."""
     x = d.table.column(d.chart.x)
     if d.chart.kind == "cost":
         return f"{quantity.title} against {x.quantity.unit if x.quantity else x.head}."

@@ -1,4 +1,4 @@
-"""Estimates of the cost of work: a sentence, numbers, and one row per part. Knows no work."""
+"""Estimates of the cost of work: a sentence, numbers, and one row per part. Knows no kind of work."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ FORMS: dict[str, Form] = {
 }
 TITLES = {"gpu_hours": "GPU hours"}
 BUSY = 2.0
-"""Times as long as on an idle machine from which on that is said."""
+"""Load from which an estimate mentions it: how many times as long work takes as on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,20 +23,20 @@ class Estimate:
     """The estimated cost of work, which every dry run prints."""
 
     title: str
-    """What is to be done, such as: Fine-tuning electra (3 blocks)."""
+    """The work, such as: Fine-tuning electra (3 blocks)."""
     seconds: float | None = None
-    """For all of it, at most, on an idle machine; None where that is not known."""
+    """Upper estimate for all of it on an idle machine; None where unknown."""
     load: float = 1.0
-    """How many times as long that takes as busy as the machine is now."""
+    """How many times as long it takes at the machine's current load."""
     computed_on: str = ""
-    """Kind of device and precision that the seconds are of."""
+    """Kind of device and precision that the seconds hold for."""
     details: tuple[str, ...] = ()
     """Further sentences."""
     jobs: tuple[Mapping[str, Any], ...] = ()
-    """The parts of the work: what tells them apart, and of each the number of runs, how many are stored, steps and so
-    on, by name; all have the same."""
+    """One mapping per part of the work, all with the same keys: what distinguishes it, its number of runs, how many
+    of them are stored, steps and so on."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """What it is estimated from, by name, as JSON has it."""
+    """The inputs of the estimate by name, as in JSON."""
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
@@ -48,7 +48,7 @@ class Estimate:
         on = f" on {self.computed_on}" if self.computed_on else ""
         takes = "" if self.seconds is None else f" takes at most about {duration(self.seconds)}{on}"
         if self.seconds is not None and self.load >= BUSY:
-            takes += f"; this machine is busy, and it may take {self.load:.0f} times as long"
+            takes += f"; this machine is busy, so it may take {self.load:.0f} times as long"
         end = "" if self.jobs or self.details[:1] == ("",) else "."
         return " ".join(filter(None, (f"{self.title}{takes}{end}", *self.details)))
 
@@ -64,7 +64,7 @@ class Estimate:
 
     @property
     def tables(self) -> tuple[Table | str, ...]:
-        """What a terminal shows: the parts of the work as a table, or the sentence."""
+        """The content for a terminal: the parts of the work as a table, or the sentence."""
         return (self.table,) if self.jobs else (self.sentence,)
 
     @property
@@ -75,7 +75,7 @@ class Estimate:
 
 
 def together(estimates: Iterable[Estimate], sentence: str) -> Estimate:
-    """Return several estimates as one; `{}` in the sentence stands for the time of all."""
+    """Return several estimates as one; `{}` in the sentence is replaced by the total time."""
     estimates = tuple(estimates)
     seconds = sum(estimate.seconds or 0.0 for estimate in estimates)
     return Estimate(

@@ -1,6 +1,6 @@
-"""Single items on a page: what two layers make of each, side by side, and a map of them. Knows no task and no model.
+"""Single items on a page: the outputs of two layers side by side, and a map. Knows no task and no model.
 
-The page carries the items as JSON, compressed; `assets/explore.js` draws them, and writes texts as text alone.
+The page carries the items as compressed JSON; `assets/explore.js` draws them, and inserts texts as plain text.
 """
 
 import base64
@@ -17,24 +17,24 @@ from layerprobe.results.numbers import number
 from layerprobe.results.style import styled
 
 LARGEST = 1_500_000
-"""Bytes that items add to a page at most, unless they are asked for."""
+"""Largest number of bytes that items add to a page unless requested."""
 LONGEST = 400
-"""Characters of a text on a page; the rest is left out."""
+"""Largest number of characters of a text on a page; the rest is left out."""
 GRID = 999
-"""Steps from the middle of a map to its end."""
+"""Grid steps from the middle of a map to its edge."""
 REACH = 3.0
-"""Where the end is, in mean distances from the middle; what is farther lies there."""
+"""Distance of the edge, in mean distances from the middle; points farther out are drawn at the edge."""
 
 
 def items_of(result: Any) -> Explored | None:
-    """Return the items of a result, or of the first of several that has some; None where none is known."""
+    """Return the items of a result, or of the first of several results that has some; None if none has."""
     results = result if isinstance(result, list | tuple) else [result]
     sources = (getattr(one, "item_source", None) for one in results)
     return next((source.explored() for source in sources if source is not None), None)
 
 
 def page_data(explored: Explored) -> dict[str, Any]:
-    """Return what the page's script reads: whole numbers where a screen shows no more."""
+    """Return the data for the page's script, rounded to whole numbers where a screen shows no more."""
     words = {word: None for group in explored.groups for layer in group.words for word in layer}
     places = {word: place for place, word in enumerate(words)}
     return {
@@ -70,21 +70,21 @@ def page_data(explored: Explored) -> dict[str, Any]:
 
 
 def packed(explored: Explored) -> str:
-    """Return the same as base64 of compressed JSON."""
+    """Return the data for the page's script as base64 of compressed JSON."""
     text = json.dumps(page_data(explored), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
 
 
 def section_of(explored: Explored, size: int) -> Markup:
-    """Return what lets a reader compare two layers item by item; `size` is that of the items, in bytes."""
-    about = f"{explored.counted}: {readable(size)} of this page. --no-texts leaves them out."
+    """Return the section to compare two layers item by item; `size` is that of the items, in bytes."""
+    about = f"{explored.counted}: {readable(size)} of this page. To leave them out, use --no-texts."
     wrong = f"Error: {explored.error}. More than {explored.limit:g} counts as wrong."
     maps = (_plot(f"map-{side}", "Map of the texts") for side in "ab")
     mapped = element("div", element("div", *maps, class_="pair"), element("p", _MAP, class_="reading"), id="maps")
     return join(
         element("p", about, class_="reading"),
         element("div", *(_side(explored, side) for side in ("A", "B")), class_="sides"),
-        element("div", *(_plot(f"items-{side}", "What it outputs") for side in "ab"), class_="pair"),
+        element("div", *(_plot(f"items-{side}", "Outputs") for side in "ab"), class_="pair"),
         mapped if any(group.places for group in explored.groups) else None,
         element("div", *_filters(explored), class_="filters"),
         element("p", "", id="items-found", role="status"),
@@ -96,19 +96,19 @@ def section_of(explored: Explored, size: int) -> Markup:
 
 
 _MAP = (
-    "The maps show the first two principal components of each layer's embeddings, turned to match the layer before. "
+    "The maps show the first two principal components of each layer's embeddings, rotated to match the layer before. "
     "Where their share of the variance is small, texts that look close can be far apart."
 )
 
 
 def left_out(explored: Explored, size: int) -> Markup:
-    """Return what stands on a page that would be too large with its items."""
-    about = f"With its {explored.units} this page would be {readable(size)} larger. They are left out; --with-texts"
-    return element("p", f"{about} shows them.", class_="missing")
+    """Return the note on a page that would be too large with its items."""
+    about = f"The {explored.units} are left out: they would add {readable(size)} to this page."
+    return element("p", f"{about} To show them, use --with-texts.", class_="missing")
 
 
 def readable(size: int) -> str:
-    """Return a size in bytes as a reader takes it in.
+    """Return a size in bytes in a readable form.
 
     Examples:
         >>> readable(2_345_678), readable(45_678)
@@ -118,7 +118,7 @@ def readable(size: int) -> str:
 
 
 def _side(explored: Explored, side: str) -> Markup:
-    """Return what chooses one of the two layers that are compared."""
+    """Return the controls that choose one of the two layers to compare."""
     low, names = side.lower(), [group.name for group in explored.groups]
     options = (element("option", name, value=str(number)) for number, name in enumerate(names))
     chosen = element("select", *options, id=f"group-{low}", aria_label=f"{side}: model")
@@ -144,10 +144,10 @@ def _filters(explored: Explored) -> tuple[Markup, ...]:
         "all": f"all {explored.units}",
     }
     options = join(*(element("option", label, value=value) for value, label in shown.items()))
-    search = element("input", type="search", id="items-words", aria_label="with the words", autocomplete="off")
+    search = element("input", type="search", id="items-words", aria_label="containing", autocomplete="off")
     return (
         element("label", "Show ", element("select", options, id="items-shown")),
-        element("label", "with the words ", search),
+        element("label", "containing ", search),
     )
 
 
@@ -156,17 +156,17 @@ def _cut(text: str) -> str:
 
 
 def _short(value: float) -> float | int:
-    """Return a number with three decimals, whole ones as such."""
+    """Return a number rounded to three decimals, as an integer if it is whole."""
     short = round(value, 3)
     return int(short) if short == int(short) else short
 
 
 def _whole(errors: Array, limit: float) -> list[int]:
-    """Return errors as whole numbers on the same side of the limit, which is one."""
+    """Return errors as whole numbers on the same side of the limit, a whole number too."""
     return [*map(int, np.where(errors > limit, np.ceil(errors), np.floor(errors)))]
 
 
 def _on_grid(places: Array) -> list[list[int]]:
-    """Return the two coordinates of (item, 2) places, the farthest of usual ones at the end of the grid."""
+    """Return the two coordinates of (item, 2) places on the grid; points beyond `REACH` are at its edge."""
     steps = np.clip(np.round(places * GRID / REACH), -GRID, GRID).astype(int)
     return [[*map(int, axis)] for axis in steps.T]

@@ -1,4 +1,4 @@
-"""Single items and what layers output for each, as values. Knows no task, no model and no page."""
+"""Single items with the outputs of layers, as values. Knows no task, no model and no page."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ from layerprobe.names import counted, short_name
 
 Array = NDArray[np.float64]
 Form = Literal["score", "classes", "ranks", "shares"]
-"""What is drawn of two layers: each one's score by gold, or confusions; or ranks, or shares of 100, of one by those of
-the other."""
+"""The figure of two layers: the score of each by gold, the confusions of each, or the ranks (or shares of 100) of one
+by those of the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayersOf:
-    """What the layers of one model output for the items of a page."""
+    """Outputs of the layers of one model for the items of a page."""
 
     name: str
     layers: Sequence[str]
-    """What each is called."""
+    """Names of the layers."""
     scores: Sequence[float]
-    """By layer, the metric x 100 over all items."""
+    """The metric x 100 over all items, by layer."""
     values: Sequence[Array]
-    """By layer and item, what is drawn."""
+    """The numbers to draw, by layer and item."""
     errors: Sequence[Array]
-    """By layer and item, from 0 to 100."""
+    """Errors from 0 to 100, by layer and item."""
     words: Sequence[Sequence[str]] = ()
-    """By layer and item, what was output, in words; empty where the values say it."""
+    """Outputs in words, by layer and item; empty where the values are enough."""
     counts: Sequence[Sequence[Sequence[int]]] = ()
-    """By layer, gold x predicted class; empty where there are none."""
+    """Confusions (gold x predicted class), by layer; empty without classes."""
     places: Sequence[Sequence[Array]] = ()
-    """By layer and side, (item, 2) on a map; empty where there is none."""
+    """(item, 2) places on a map, by layer and side; empty without a map."""
     shares: Sequence[float] = ()
-    """By layer, what share of the variance the map shows."""
+    """Share of the variance that the map shows, by layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Explored:
-    """Items with what layers output for each, for a page or a notebook."""
+    """Items with the outputs of layers, for a page or a notebook."""
 
     task: str
     unit: str
-    """What an item is called."""
+    """Name of an item, such as pair."""
     units: str
-    """What several are."""
+    """Its plural."""
     n_items: int
-    """Of the split, of which a page may have a part."""
+    """Number of items in the split; a page may have a part of them."""
     split: str
     metric: str
     form: Form
     texts: Mapping[str, Sequence[str]]
-    """By title."""
+    """Texts of the items by title."""
     gold: Sequence[float | str]
     output: str
-    """What outputs are called."""
+    """Name of the outputs."""
     error: str
-    """What an error counts."""
+    """Meaning of an error."""
     limit: float
-    """A larger error counts as wrong."""
+    """Largest error that does not count as wrong."""
     labels: Sequence[str]
     """Names of the classes; empty where there are none."""
     groups: Sequence[LayersOf]
     start: tuple[tuple[int, int], tuple[int, int]]
-    """Which two are compared first: a group, and the place of one of its layers."""
+    """The first two layers to compare: each an index of a group, and of one of its layers."""
 
     @property
     def counted(self) -> str:
-        """How many items a page shows, and of how many."""
+        """How many items a page shows, out of how many."""
         of = "" if len(self.gold) == self.n_items else f" of {self.n_items:,}, drawn at random"
         split = "all data" if self.split == "all" else f"the {self.split} split"
         return f"{counted(len(self.gold), self.unit)}{of} from {split} of {short_name(self.task)}"

@@ -1,4 +1,4 @@
-"""Results on disk and as JSON, read back without saying what they are. Knows their classes from a registry alone."""
+"""Results on disk and as JSON; reading finds their class. Knows classes from a registry alone."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ SHIPPED = {
     "ExportResult": "layerprobe.export.layout:ExportResult",
     "Diagnosis": "layerprobe.extraction.check:Diagnosis",
 }
-"""The classes of results by name, in the order in which JSON is tried to be of them."""
+"""The classes of results by name, in the order in which `read_result` tries them."""
 RESULTS: Registry[type] = Registry("layerprobe.results", type, what="class of results", shipped=SHIPPED)
-"""The classes of results by name; JSON is of the first one whose fields it has."""
+"""The classes of results by name; JSON is read as the first class whose fields it has."""
 logger = logging.getLogger(__name__)
 
 
 def save(result: Shown, path: str | Path) -> Path:
-    """Save a result, as the file is named, and return the path.
+    """Save a result in the format of the file's ending, and return the path.
 
     Args:
-        result: What a function of layerprobe returned.
-        path: `.json` for all of it, which `load` reads back; `.html` for its page; `.png`, `.svg` or `.pdf` for its
-            first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table; `.safetensors` for all of it
-            with the fitted probes of `probe`, which `load` reads back.
+        result: The result of a function of layerprobe.
+        path: `.json` for the full result, which `load` reads back; `.html` for its page; `.png`, `.svg` or `.pdf` for
+            its first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table; `.safetensors` for the
+            full result of `probe` with its fitted probes, which `load` reads back.
 
     Raises:
-        DataError: If it is no result, or the file is named otherwise.
+        DataError: If it is not a result, or the file has another ending.
         LayerProbeError: If the file cannot be written.
     """
     if not isinstance(result, Shown):
@@ -66,17 +66,15 @@ def save(result: Shown, path: str | Path) -> Path:
     if suffix == ".safetensors" and hasattr(result, "as_safetensors"):
         return write_file(target, result.as_safetensors())
     if suffix != ".json":
-        raise DataError(
-            f"expected a file that ends in .json, .html, {', '.join((*IMAGES, *FILES))}, got {target}: name it so"
-        )
+        raise DataError(f"cannot save {target.name}: use an ending of .json, .html, {', '.join((*IMAGES, *FILES))}")
     return write_file(target, serialisation.sealed(result))
 
 
 def load(path: str | Path) -> Any:
-    """Return the result that a file holds: what `save` wrote, or what --json printed.
+    """Return the result in a file that `save` or `--json` wrote.
 
     Raises:
-        DataError: If it holds no result.
+        DataError: If the file holds no result.
     """
     file = Path(path)
     try:
@@ -91,14 +89,14 @@ def load(path: str | Path) -> Any:
 
 
 def read_result(text: str) -> Any:
-    """Return the result that JSON is of, which follows from the names of its fields.
+    """Return the result in a JSON text; its class follows from the names of the fields.
 
     Raises:
-        DataError: If the text is not JSON, of no result, or not what its checksum is of.
+        DataError: If the text is not JSON, is not a result, or does not match its checksum.
     """
     data, _ = serialisation.unsealed(serialisation.parse_json(text))
     if isinstance(data, dict):
-        data.pop("conclusion", None)  # which follows from the rest
+        data.pop("conclusion", None)  # it follows from the rest
     for result in _classes():
         if isinstance(data, dict) and _is_of(result, data):
             return serialisation.from_dict(result, data)
@@ -107,12 +105,12 @@ def read_result(text: str) -> Any:
 
 
 def _classes() -> Iterator[Any]:
-    """Yield the classes of results, each loaded in its turn; one of another package that cannot be is left out."""
+    """Yield the classes of results, loaded one by one; a class of another package that cannot be loaded is left out."""
     for name in RESULTS:
         try:
             yield RESULTS[name]
         except DataError as error:
-            logger.warning("%s: it is left out", error)
+            logger.warning("%s: this class is left out", error)
 
 
 def _is_of(kind: Any, data: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ import html
 
 
 class Markup(str):
-    """Text that is HTML already, which notebooks show; every other string is escaped on its way in."""
+    """Text that is already HTML, shown by notebooks; every other string is escaped when it is inserted."""
 
     __slots__ = ()
 
@@ -16,14 +16,14 @@ class Markup(str):
 
 
 def escape(text: str) -> Markup:
-    """Return `text` as HTML, unless it is HTML already."""
+    """Return `text` escaped, unless it is HTML already."""
     return text if isinstance(text, Markup) else Markup(html.escape(text))
 
 
 def element(tag: str, *children: str | None, **attributes: str | None) -> Markup:
-    """Return one HTML element: Markup in it as it is, other text escaped, and what is None left out.
+    """Return one HTML element: Markup children unchanged, other text escaped, None left out.
 
-    Of the names of attributes, `class_` is class, and other underscores are hyphens.
+    In names of attributes, `class_` becomes class, and other underscores become hyphens.
 
     Examples:
         >>> print(element("p", "a < b", class_="note"))
@@ -38,14 +38,14 @@ def element(tag: str, *children: str | None, **attributes: str | None) -> Markup
 
 
 def join(*children: str | None) -> Markup:
-    """Return the children one after the other."""
+    """Return the children, concatenated."""
     return Markup("".join(escape(child) for child in children if child is not None))
 
 
 def script_json(text: str) -> Markup:
     r"""Return JSON text that is safe inside a script element and parses to the same value.
 
-    `<` stands only inside JSON's strings, where `\u003c` means the same; without it neither `</script>` nor `<!--`
+    `<` occurs only inside JSON strings, where `\u003c` means the same; without it neither `</script>` nor `<!--`
     can end or alter the element.
     """
     return Markup(text.replace("<", "\\u003c"))

@@ -13,11 +13,11 @@ COLOURS = {
     Verdict.UNDECIDED: "#b58900",
     Verdict.FAILED: "#c44e00",
 }
-"""Of the frame of a pill; others are green."""
+"""Colours of the frame of a pill, by verdict; others are green."""
 
 
 def shown(result: Shown) -> Markup:
-    """Return the answer, how certain it is, four numbers, the first figure, and the first columns of the table."""
+    """Return the answer, its certainty, four numbers, the first figure, and the first columns of the table."""
     conclusion = result.conclusion
     frame = (
         f"display: inline-block; border: 1.5px solid {COLOURS.get(conclusion.verdict, '#00966f')}; border-radius: 1em"
@@ -40,7 +40,7 @@ def shown(result: Shown) -> Markup:
 
 
 def _figure(result: Shown) -> Markup | None:
-    """Return the first figure, which loads Plotly from the network; None without one, or without plotly."""
+    """Return the first figure, which loads Plotly from the network; None without a figure or without plotly."""
     if not len(result.table) or not result.table.charts or importlib.util.find_spec("plotly") is None:
         return None
     about = {"full_html": False, "include_plotlyjs": "cdn", "default_width": "60em", "default_height": "27em"}
@@ -48,7 +48,7 @@ def _figure(result: Shown) -> Markup | None:
 
 
 def _table(table: Table) -> Iterator[Markup]:
-    """Yield the first columns, of a long table without the rows in the middle, and its notes."""
+    """Yield the first columns, without the middle rows of a long table, and its notes."""
     if not len(table):
         return
     left = range(ROWS // 2, len(table) - ROWS // 2) if len(table) > ROWS else range(0)

@@ -1,19 +1,19 @@
-"""Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
+"""Numbers and names in the typography of a page. Knows no HTML and no plots."""
 
 import re
 from collections.abc import Iterable
 
 LABEL_LENGTH = 30
-"""Longer model names are cut in plots, where they would not fit."""
+"""Longest model name in a plot; longer ones are cut."""
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Return a number with a true minus sign, and none for what rounds to 0."""
+    """Return a number with a true minus sign; what rounds to 0 has none."""
     return f"{value:z.{digits}f}".replace("-", "−")
 
 
 def typeset(cell: str) -> str:
-    r"""Return a cell of a table with true minus signs and units that do not break from their numbers; a dash for none.
+    r"""Return a cell of a table with true minus signs and non-breaking units; an empty cell becomes a dash.
 
     Examples:
         >>> typeset("-0.50"), typeset("12 %"), typeset("")
@@ -23,7 +23,7 @@ def typeset(cell: str) -> str:
 
 
 def typeset_text(plain: str) -> str:
-    r"""Return a sentence with one minus sign, one spelling of percentages, and a sign for times 100.
+    r"""Return a sentence with true minus signs, non-breaking percent signs, and × 100.
 
     Examples:
         >>> typeset_text("R2 x 100 is -0.5 (95% -1.0 to 0.0) of all-MiniLM-L6-v2")
@@ -34,18 +34,18 @@ def typeset_text(plain: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of 0 .. 1 in percent, with a space that does not break."""
+    """Return a share of 0 .. 1 in percent, with a non-breaking space."""
     return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
 
 
 def label(name: str) -> str:
-    """Return a name that fits into a plot: a long one without its middle."""
+    """Return a name that fits into a plot; a long name loses its middle."""
     half = LABEL_LENGTH // 2
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
 
 def labels(names: Iterable[str]) -> list[str]:
-    """Return names that fit into a plot, and differ as the names do: those that would be cut to the same stay whole."""
+    """Return names that fit into a plot; names that would become equal are not cut."""
     names = list(names)
     cut = [label(name) for name in names]
     same = {
@@ -57,5 +57,5 @@ def labels(names: Iterable[str]) -> list[str]:
 
 
 def capitalised(text: str) -> str:
-    """Return a text as the start of a sentence; other capitals stay."""
+    """Return a text with its first letter capitalised."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Results that show themselves: in a line, in a notebook, as a table, a plot and a page. Knows none of them."""
+"""The base class of results: a line, a notebook view, a table, a plot and a page. Knows no result."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
-"""Where a page has Plotly from: it carries it, or loads it from the network."""
+"""Source of Plotly on a page: embedded, or loaded from the network."""
 IMAGES = (".png", ".svg", ".pdf")
-"""Endings of files of a figure alone."""
+"""Endings of image files."""
 ROWS = 40
-"""Of a table in a notebook; the middle of a longer one is left out."""
+"""Rows of a table in a notebook; longer tables lose their middle."""
 
 
 class Shown(abc.ABC):
-    """A result that shows itself.
+    """A result with a summary, a table, plots and a page.
 
-    A subclass has a conclusion, of which `words` makes its texts, and a table, from which terminal, page, notebook, CSV
-    and DataFrames are made. It is a dataclass with `repr=False`: a dataclass writes a `__repr__` of its own otherwise.
+    A subclass has a conclusion, which `words` turns into texts, and a table, the source of terminal, page, notebook,
+    CSV and DataFrames. It is a dataclass with `repr=False`, since a dataclass would write its own `__repr__`.
     """
 
     __slots__ = ()
@@ -39,37 +39,37 @@ class Shown(abc.ABC):
     @property
     @abc.abstractmethod
     def conclusion(self) -> Conclusion:
-        """What it says, as numbers: verdict, facts, checks and next steps."""
+        """The conclusion as numbers: verdict, facts, checks and next steps."""
 
     @property
     def summary(self) -> str:
-        """The result in one line: the headline, and how certain it is."""
+        """The result in one line: headline and certainty."""
         headline, certainty = words.headline(self.conclusion), words.certainty(self.conclusion)
         return f"{headline} ({certainty[:1].lower()}{certainty[1:]})" if certainty else headline
 
     @property
     @abc.abstractmethod
     def table(self) -> Table:
-        """Its numbers, one long table, with the charts of its columns; the first chart is that of the answer."""
+        """All numbers as one long table, with charts of its columns; the first chart shows the answer."""
 
     @property
     def details(self) -> Sequence[Table]:
-        """Further tables, each with its title and charts, such as that of the runs."""
+        """Further tables with titles and charts, such as the table of runs."""
         return ()
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """Where its numbers come from, by name: models with revisions, digests of data, settings, versions."""
+        """Sources of the numbers by name: models with revisions, digests of data, settings, versions."""
         return {}
 
     @property
     def verdict(self) -> Verdict:
-        """How much is known of what it says."""
+        """Confidence in the conclusion: decided, probable, undecided, failed or nothing to do."""
         return self.conclusion.verdict
 
     @property
     def facts(self) -> Mapping[str, Fact]:
-        """Its numbers by name, such as `facts["gain"].value` with its `interval`."""
+        """Key numbers by name, such as `facts["gain"].value` with its `interval`."""
         return self.conclusion.facts
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Shown(abc.ABC):
         return str(imported("layerprobe.results.notebook").shown(self))
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return its table, as its page offers it as CSV, too.
+        """Return the table as a DataFrame, with the columns of its CSV.
 
         Raises:
             LayerProbeError: If pandas is not installed.
@@ -91,7 +91,7 @@ class Shown(abc.ABC):
         return self.table.to_pandas()
 
     def to_json(self) -> str:
-        """Return it as JSON, with its conclusion; `layerprobe.load` reads it back."""
+        """Return the result as JSON, with its conclusion; `layerprobe.load` reads it back."""
         conclusion = self.conclusion
         texts = {"headline": words.headline(conclusion), "certainty": words.certainty(conclusion)}
         return to_json({**to_dict(self), "conclusion": texts | to_dict(conclusion)})
@@ -100,7 +100,7 @@ class Shown(abc.ABC):
         """Return the first figure of its page.
 
         Raises:
-            DataError: If there is nothing to plot, as where nothing was scored.
+            DataError: If there is nothing to plot, for example because nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
         figures = imported("layerprobe.results.draw").figures(self)
@@ -110,10 +110,10 @@ class Shown(abc.ABC):
         return figure
 
     def explore(self) -> Markup:
-        """Return its single items for a notebook: what two layers make of each, side by side, and a map of them.
+        """Return single items for a notebook: the outputs of two layers side by side, and a map of the texts.
 
         Raises:
-            DataError: If it knows no items, as where it was read from a file.
+            DataError: If the result has no items, for example because it was read from a file.
             LayerProbeError: If plotly is not installed.
         """
         return element(
@@ -124,13 +124,13 @@ class Shown(abc.ABC):
         )
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
-        """Write its page and return the path; see `layerprobe.results.document.write_page`.
+        """Write the page of the result and return the path; see `layerprobe.results.document.write_page`.
 
         Args:
-            path: Where to; .png, .svg and .pdf are its first figure alone, as `plot` returns it.
-            plotly: Whether the page carries Plotly, or loads it from the network.
-            texts: Whether it shows single items, with their texts, where these are known; by default where that adds no
-                more than 1.5 MB.
+            path: File to write; .png, .svg and .pdf hold the first figure alone, as `plot` returns it.
+            plotly: Whether to embed Plotly in the page or load it from the network.
+            texts: Whether to show single items with their texts, where these are known; by default if that adds at most
+                1.5 MB.
 
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
@@ -146,43 +146,43 @@ Layers = OneLayer | Sequence[int | Shown]
 
 
 def is_image(path: str | Path) -> bool:
-    """Return whether a file is named as one of `IMAGES`."""
+    """Return whether a file has an ending of `IMAGES`."""
     return Path(path).suffix.lower() in IMAGES
 
 
-def of_layers(layers: Collection[int], values: Sequence[T]) -> list[T | None]:
-    """Return values by layer with None for the layers that are left out.
+def mask_left_out(layers: Collection[int], values: Sequence[T]) -> list[T | None]:
+    """Return values by layer, with None for layers that are left out.
 
     Examples:
-        >>> of_layers(range(1, 3), (0.5, 0.5, 0.4, 0.4))
+        >>> mask_left_out(range(1, 3), (0.5, 0.5, 0.4, 0.4))
         [None, 0.5, 0.4, None]
     """
     return [value if layer in layers else None for layer, value in enumerate(values)]
 
 
 class LeavesOut:
-    """A value whose JSON has null for layers that are left out, where it repeats the nearest one that is not."""
+    """A value that repeats the nearest layer for layers left out; its JSON has null for them."""
 
     __slots__ = ()
     first_layer: Any
     collapsed: Any
     by_layer: ClassVar[tuple[str, ...]]
-    """Fields, of its own or of its parts, with a value a layer, or several of them by name."""
+    """Names of fields, its own or of its parts, with one value per layer, or such lists by name."""
 
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON has them."""
+        """Return the values in their JSON form."""
         first, last = self.first_layer, self.collapsed
-        nulls: dict[str, Any] = _changed(values, self.by_layer, lambda v: of_layers(range(first, len(v) - last), v))
+        nulls: dict[str, Any] = _changed(values, self.by_layer, lambda v: mask_left_out(range(first, len(v) - last), v))
         return nulls
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type, dict[str, Any]]:
-        """Return the fields of JSON."""
+        """Return this class and its fields from JSON."""
         return cls, _changed(data, cls.by_layer, _repeated)
 
 
 def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], list[Any]], here: bool = False) -> Any:
-    """Return plain data with the lists of some fields changed, and those by name in a mapping there."""
+    """Return plain data with the lists in some fields changed, also where a field maps names to lists."""
     if isinstance(value, dict):
         return {name: _changed(item, names, change, here or name in names) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Colours, axes and the look that all figures share. Knows Plotly and depths, not what is drawn."""
+"""Colours, axes and style of all figures. Knows Plotly and layers, no chart."""
 
 import html
 import textwrap
@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-# Blue, vermilion, green and grey differ for every kind of colour vision; shapes repeat what colours say.
+# Blue, vermilion, green and grey differ for every kind of colour vision; shapes repeat the meaning of colours.
 INK, FAINT, GRID, PAPER = "#1c2126", "#5b6570", "#e3e5e8", "#ffffff"
 MODEL, REFERENCE, DROP, CHOSEN = "#0069a8", "#77808c", "#c44e00", "#00795a"
 SHADE, CANDIDATE, TRANSPARENT = "rgba(196,78,0,0.09)", "rgba(0,121,90,0.13)", "rgba(0,0,0,0)"
@@ -45,36 +45,36 @@ DARK = {
     NEGATIVE: "#5a3420",
     **dict(zip(SEQUENTIAL, ("#1b2026", "#1d3a54", "#215f8f", "#3c8cc4", "#83bde6", "#dcefff"), strict=True)),
 }
-"""What a dark page draws in place of each colour of the figures."""
+"""The colour on a dark page for each colour of the figures."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 def text(name: str, width: int = 10_000) -> str:
-    """Return a name as Plotly's text, which is HTML of a kind with mathematics between dollar signs, in lines."""
+    """Return a name, wrapped and escaped for Plotly, whose texts allow some HTML and mathematics in dollar signs."""
     return "<br>".join(html.escape(line, quote=False).replace("$", "&#36;") for line in textwrap.wrap(name, width))
 
 
 def tick_step(n: float) -> int:
-    """Return the step between labelled ones of n numbers on an axis: few enough labels for a phone."""
+    """Return the step between labels on an axis of n numbers: few enough labels for a phone."""
     return next(step for step in (1, 2, 4, 8, 16, 32) if n <= 14 * step or step == 32)
 
 
 def number_axis(axis: Any, title: str, n: int, *, narrow: bool = False) -> None:
-    """Make an axis that of the numbers below n, such as layers; narrow: on half of the width of a figure."""
+    """Set up an axis of the numbers below n, such as layers; narrow: on half the width of a figure."""
     axis.update(title_text=text(title), dtick=tick_step(2 * n - 4 if narrow else n), tick0=0, range=[-0.5, n - 0.5])
 
 
 def colour_scale(low: float, high: float) -> list[list[Any]]:
-    """Return the colours from low, which is 0 or negative, to high; negative values are of another hue."""
+    """Return the colours from low (0 or negative) to high; negative values have another hue."""
     zero, steps = -low / (high - low), len(SEQUENTIAL) - 1
-    # 1 less a part, as Plotly refuses a scale that rounding ends just under 1
+    # 1 minus a part, as Plotly refuses a scale that rounding ends just under 1
     positive: list[list[Any]] = [[1 - (1 - zero) * (1 - i / steps), colour] for i, colour in enumerate(SEQUENTIAL)]
     return [[0.0, NEGATIVE], *positive] if zero > 0 else positive
 
 
 def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
-    """Shade layers, those side by side as one."""
+    """Shade layers; adjacent layers get one shade."""
     for first in (layer for layer in layers if layer - 1 not in layers):
         last = next(layer for layer in layers if layer >= first and layer + 1 not in layers)
         figure.add_vrect(x0=first - 0.5, x1=last + 0.5, fillcolor=colour, line_width=0, layer="below")

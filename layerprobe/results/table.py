@@ -1,6 +1,6 @@
-"""A result as one table, declared once: terminal, page, CSV, JSON, Parquet and DataFrame are made from it.
+"""A result as one table, the source of terminal, page, CSV, JSON, Parquet and DataFrame.
 
-Knows columns and how their cells are written, no HTML and no result.
+Knows columns and the format of their cells, no HTML and no result.
 """
 
 from __future__ import annotations
@@ -26,60 +26,58 @@ if TYPE_CHECKING:
 Bounds = tuple[float, float]
 """Low and high end of an interval."""
 Form = str | Callable[[Any], str]
-"""How a value is written on a screen: a format such as `.2f`, or a function."""
+"""Format of a value on screens: a format such as `.2f`, or a function."""
 SMALLEST_P = 1e-10
 FILES = (".csv", ".parquet", ".pq", ".tex")
-# What a spreadsheet may take for a formula (OWASP, "CSV injection"), a number with its sign aside.
+# Texts that a spreadsheet may take for a formula (OWASP, "CSV injection"), except signed numbers.
 _FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
 
 
 def imported(module: str) -> Any:
-    """Import a module that showing results needs; a missing package is a LayerProbeError."""
+    """Import a module needed to show results; a missing package raises a LayerProbeError."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("layerprobe"):
             raise
         package = error.name.partition(".")[0]
-        raise LayerProbeError(
-            f"expected {package}, which shows results, to be installed: pip install {package}"
-        ) from error
+        raise LayerProbeError(f"{package}, needed to show results, is not installed: pip install {package}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its values and how they are written.
+    """One column: its values and their format.
 
-    A value is a number, a text, a flag, a tuple of numbers or None. The values of an interval are its two ends: one
-    cell on screens, two columns with the endings `_low` and `_high` in files.
+    A value is a number, a text, a flag, a tuple of numbers or None. An interval is a pair of ends: one cell on screens,
+    two columns with the endings `_low` and `_high` in files.
     """
 
     name: str
-    """In files and DataFrames: lower case, words joined by `_`."""
+    """Name in files and DataFrames: lower case, words joined by `_`."""
     values: Sequence[object]
-    """One a row."""
+    """One value per row."""
     title: str = ""
-    """On screens; by default the name."""
+    """Title on screens; by default the name."""
     form: Form = ""
-    """How a value, or each number of several, is written on screens."""
+    """Format on screens of a value, or of each number in a tuple."""
     unit: str = ""
-    """What numbers are in, such as ms; stands behind the title."""
+    """Unit of the numbers, such as ms; shown after the title."""
     meaning: str = ""
-    """What the column says, in a sentence."""
+    """Explanation of the column, a sentence."""
     interval: bool = False
     """Whether the values are pairs of low and high ends."""
     shown: bool = True
-    """Whether it stands on screens; otherwise in files alone."""
+    """Whether screens show the column; otherwise only files have it."""
     more: bool = False
-    """Whether screens show it only where all columns are asked for: at most six stand there otherwise."""
+    """Whether screens show it only with all columns; without them, at most six columns are shown."""
     dtype: str = ""
-    """In DataFrames and Parquet, where its values do not say: without one, a column is of numbers."""
+    """Dtype in DataFrames and Parquet, if the values do not tell it; by default numbers."""
     quantity: Quantity | None = None
-    """What its numbers are, where they are drawn."""
+    """Kind of its numbers, for charts."""
     scale: float = 1.0
-    """What numbers are multiplied by on screens and axes, such as 1000 for seconds in milliseconds."""
+    """Factor for numbers on screens and axes, such as 1000 for seconds in milliseconds."""
     over: str = ""
-    """Of intervals: what is drawn anew, such as `over new pairs`."""
+    """Source of error of an interval, such as `over new pairs`."""
 
     @property
     def head(self) -> str:
@@ -89,7 +87,7 @@ class Column:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The values as screens show them, numbers with the same digits; empty where one is None."""
+        """The values as screens show them, numbers with the same digits; empty for None."""
         values = self.values if self.scale == 1.0 else [_scaled(value, self.scale) for value in self.values]
         form = same_digits(self.form, values)
         return tuple(self._cell(value, form) for value in values)
@@ -103,18 +101,18 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """The dtype of a DataFrame's columns of it; empty for what pandas finds by itself."""
+        """The dtype in a DataFrame; empty where pandas infers it."""
         kinds = {type(value) for value in self.values if value is not None}
         return self.dtype or ("string" if kinds == {str} else "" if kinds else "float64")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name in files, or those of the two ends of an interval."""
+        """The names in files: one, or two for the ends of an interval."""
         return (f"{self.name}_low", f"{self.name}_high") if self.interval else (self.name,)
 
     @property
     def data(self) -> dict[str, tuple[object, ...]]:
-        """The values as files have them: one column, or the two ends of an interval."""
+        """The values in files by name: one column, or two for the ends of an interval."""
         if not self.interval:
             return {self.name: tuple(self.values)}
         ends: list[Any] = [(None, None) if value is None else value for value in self.values]
@@ -122,9 +120,9 @@ class Column:
 
 
 def columns_of(rows: Iterable[Any]) -> Callable[..., Column]:
-    """Return a function that makes a column from rows: from an attribute by name, or by a function of a row.
+    """Return a function that makes a column from rows, by the name of an attribute or a function of a row.
 
-    A row of None has an empty cell; further arguments are those of a column.
+    A row of None gives an empty cell; further arguments are those of a column.
 
     Examples:
         >>> column = columns_of([3 + 4j, None])
@@ -140,9 +138,9 @@ def columns_of(rows: Iterable[Any]) -> Callable[..., Column]:
 
 
 def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tuple[Column, ...]:
-    """Return the column of layers and, where they are known, that of the parameters of the truncated models."""
+    """Return the column of layers and, if given, the column of parameters of the truncated models."""
     layer = Column("layer", tuple(layers), meaning="Blocks kept.")
-    about = "Of the truncated model, without pooler."
+    about = "Parameters of the truncated model, without pooler."
     return (
         (layer, Column("parameters", parameters, form=millions, meaning=about, more=True)) if parameters else (layer,)
     )
@@ -150,16 +148,16 @@ def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of columns of equal length, which every result shows and writes."""
+    """A table of columns of equal length, shown and written by every result."""
 
     columns: tuple[Column, ...]
     title: str = "Table of layers"
     notes: tuple[str, ...] = ()
-    """Sentences that stand below it on screens."""
+    """Sentences below the table on screens."""
     marks: tuple[str | None, ...] = ()
-    """What a page marks rows as: chosen, candidate (may be the best) or drop."""
+    """Mark of each row on a page: chosen, candidate (may be the best) or drop."""
     charts: tuple[Chart, ...] = ()
-    """Figures of its columns, the most important one first."""
+    """Figures of its columns, the most important first."""
 
     def __post_init__(self) -> None:
         lengths = [(column.name, len(column.values)) for column in self.columns]
@@ -167,13 +165,13 @@ class Table:
             raise DataError(f"expected columns of one length, got {dict(lengths)}")
         names = [name for column in self.columns for name in column.names]
         if len(set(names)) < len(names):
-            raise DataError(f"expected columns with names of their own, got {names}")
+            raise DataError(f"expected columns with different names, got {names}")
 
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
 
     def with_columns(self, *columns: Column, after: str | None = None) -> Table:
-        """Return the table with further columns, behind the column `after` or at the end."""
+        """Return the table with further columns, after the column `after` or at the end."""
         names = [column.name for column in self.columns]
         if after is not None and after not in names:
             raise DataError(f"expected one of the columns {', '.join(names)}, got {after!r}")
@@ -181,7 +179,7 @@ class Table:
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
 
     def column(self, name: str, *, interval: bool = False) -> Column:
-        """Return the column of a name, which may be that of a number and of its interval."""
+        """Return the column with a name; a number and its interval may share one."""
         named = [column for column in self.columns if column.name == name]
         if not named:
             raise DataError(
@@ -202,17 +200,17 @@ class Table:
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """The columns shown on screens: those with content in at least one row."""
+        """The columns on screens: those with content in at least one row."""
         return tuple(column for column in self.columns if column.shown and (not len(self) or any(column.cells)))
 
     @property
     def first(self) -> tuple[Column, ...]:
-        """Those of them that screens show unless all columns are asked for."""
+        """The columns on screens unless all columns are requested."""
         return tuple(column for column in self.shown if not column.more)
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether the shown columns are of numbers, which stand to the right."""
+        """Whether each shown column holds numbers, which are aligned to the right."""
         return tuple(all(map(_is_number, column.cells)) for column in self.shown)
 
     @property
@@ -222,11 +220,11 @@ class Table:
 
     @property
     def data(self) -> dict[str, tuple[object, ...]]:
-        """The columns as files have them, by name."""
+        """The columns in files, by name."""
         return {name: values for column in self.columns for name, values in column.data.items()}
 
     def text(self) -> str:
-        """Return aligned columns, words to the left and numbers to the right, and the notes below."""
+        """Return aligned columns, words left and numbers right, with the notes below."""
         columns = [[column.head, *column.cells] for column in self.shown]
         widths = [max(map(len, column)) for column in columns]
         written = [_aligned(row, widths, self.numeric) for row in zip(*columns, strict=True)]
@@ -238,7 +236,7 @@ class Table:
         return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
 
     def csv(self) -> str:
-        """Return the rows as CSV: full precision, empty where a value is None, flags as 0 and 1, see `csv_text`."""
+        """Return the rows as CSV: full precision, empty for None, flags as 0 and 1, see `csv_text`."""
         data = self.data
         return csv_text(data, zip(*data.values(), strict=True))
 
@@ -262,22 +260,22 @@ class Table:
         frame = imported("pandas").DataFrame(list(self.lines), columns=[column.head for column in columns])
         sides = "".join("r" if all(map(_is_number, column.cells)) else "l" for column in columns)
         tabular = str(frame.to_latex(index=False, escape=True, column_format=sides))
-        # which other signs than these two LaTeX's oldest fonts would print
+        # the oldest fonts of LaTeX print other signs instead of these two
         tabular = tabular.replace("<", r"\textless{}").replace(">", r"\textgreater{}")
         return "".join(f"% {' '.join(note.split())}\n" for note in self.notes) + tabular
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as CSV, Parquet or LaTeX, as the file is named, and return the path.
+        """Write the table as CSV, Parquet or LaTeX, by the ending of the file, and return the path.
 
         Raises:
-            DataError: If it is named as none of these.
+            DataError: If the file has another ending.
             LayerProbeError: If the file cannot be written.
         """
         from layerprobe.files.atomic import write_file
 
         target, content = Path(path), self.csv().encode()
         if (suffix := target.suffix.lower()) not in FILES:
-            raise DataError(f"expected a file that ends in {', '.join(FILES)}, got {target}: name it so")
+            raise DataError(f"cannot save {target.name}: use an ending of {', '.join(FILES)}")
         if suffix == ".tex":
             content = self.latex().encode()
         elif suffix != ".csv":
@@ -288,12 +286,12 @@ class Table:
 
 
 def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
-    """Return tables of the same columns one below the other, with the notes of all; those `by` tell them apart.
+    """Return tables with the same columns as one table, with the notes of all.
 
-    Columns of `by` are shown where their values differ.
+    Columns of `by`, which distinguish the tables, are shown if their values differ.
     """
     if len(names := {tuple(table.data) for table in tables}) != 1:
-        raise DataError(f"expected at least one table, all of the same columns, got {sorted(names)}")
+        raise DataError(f"expected at least one table, all with the same columns, got {sorted(names)}")
     columns = (_joined(columns, by) for columns in zip(*(table.columns for table in tables), strict=True))
     return replace(
         tables[0],
@@ -331,7 +329,7 @@ def _written(value: object, form: Form) -> str:
 
 
 def same_digits(form: Form, values: Iterable[Any]) -> Form:
-    """Return a format of significant digits, or `millions`, with the same decimals for all values; others as they are.
+    """Return a format of significant digits, or `millions`, with equal decimals for all values; others unchanged.
 
     Examples:
         >>> same_digits(".4g", (1.58, 0.05608, None)), same_digits(".2f", (1.58,)), same_digits(".4g", (0.0,))
@@ -351,7 +349,7 @@ def same_digits(form: Form, values: Iterable[Any]) -> Form:
 
 
 def no_minus_zero(form: str) -> str:
-    """Return a format of numbers by which what rounds to 0 has no minus sign.
+    """Return a format of numbers that writes what rounds to 0 without a minus sign.
 
     Examples:
         >>> format(-0.001, no_minus_zero(".2f")), format(-0.001, no_minus_zero("+,.0f")), no_minus_zero("d")
@@ -375,12 +373,12 @@ def millions(parameters: int, largest: int = 0) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of 0 .. 1 as a cell."""
+    """Return a share of 0 .. 1 as a cell, in percent."""
     return f"{100 * share:.0f} %"
 
 
 def chance(share: float) -> str:
-    """Return a chance, or a share of draws, as a cell; draws cannot tell all from nearly all.
+    """Return a chance, or a share of draws, as a cell; draws cannot distinguish all from nearly all.
 
     Examples:
         >>> chance(0.976), chance(1.0), chance(0.0)
@@ -408,9 +406,9 @@ def named_values(values: Mapping[str, object], title: str) -> Table:
 
 
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""Return rows as CSV: full precision, empty where a value is None, flags as 0 and 1, tuples with spaces between.
+    r"""Return rows as CSV: full precision, empty for None, flags as 0 and 1, tuples separated by spaces.
 
-    A text that a spreadsheet would run as a formula begins with an apostrophe, by which it stays a text.
+    A text that a spreadsheet would run as a formula gets a leading apostrophe, so that it stays a text.
 
     Examples:
         >>> csv_text(("layer", "scores", "drop"), [(3, (70.5, 71.0), True), (4, None, False)])
@@ -432,6 +430,6 @@ def _csv_cell(value: object) -> object:
         return value
     numbers = isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value)
     text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    # Python before 3.13 does not quote a lone carriage return, which ends a row elsewhere
+    # Python before 3.13 does not quote a lone carriage return, which other programs read as the end of a row
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text if numbers or _FORMULA.match(text) is None else f"'{text}"

@@ -1,4 +1,4 @@
-"""Results as text for a terminal: answer, facts, a table with bars, checks and next commands, in lines that fit."""
+"""Results as text for a terminal: answer, facts, a table with bars, checks and next commands."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from layerprobe.results.shown import Shown
 
 WIDTH = 80
-"""Characters of a line, unless all columns were asked for."""
+"""Characters of a line, unless all columns are requested."""
 BAR, SHORTEST_BAR = 30, 16
-"""Characters of a bar of an interval, and at least, where other columns need the room."""
+"""Characters of the bar of an interval: usually, and at least, if other columns need the room."""
 NAME = 32
-"""Characters of a cell, from which on it may be in several lines."""
+"""Characters of a cell; a longer one may take several lines."""
 OVERHANG = 4
-"""Characters by which the last label of its scale may be longer."""
+"""Characters by which the last label of a scale may exceed it."""
 CHECKS = 2
-"""Checks that are shown unless everything was asked for."""
+"""Number of checks shown unless everything is requested."""
 _ASCII = str.maketrans("■□●○─╌×−–…·✓✗", "#.*o--x--~-yx") | {ord("≤"): "<="}
-"""What stands for a sign where an encoding lacks it."""
+"""Replacements for signs that an encoding lacks."""
 
 NARROWEST = 20
-"""Characters that a line has at least."""
+"""Smallest number of characters of a line."""
 
 
 def wrapped(text: str, width: int | None) -> str:
-    r"""Return a text whose lines end between words; of a command, with what lets a shell go on reading.
+    r"""Return a text wrapped between words; lines of a command end in a backslash.
 
     Examples:
         >>> print(wrapped("the layer to keep is the ninth", 20))
@@ -72,7 +72,7 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def fitted(table: Table, width: int | None) -> str:
-    """Return a table as text; columns for which a line has no room stand below, again beside what tells rows apart.
+    """Return a table as text; columns that do not fit follow below, beside the columns that identify the rows.
 
     Examples:
         >>> from layerprobe.results.table import Column, Table
@@ -102,12 +102,12 @@ def fitted(table: Table, width: int | None) -> str:
             used = sum(room[:keys])
         parts[-1].append(column)
         used += wide
-    texts = [_in_lines(replace(table, columns=tuple(part), notes=()), width) for part in parts]
+    texts = [_wrap_last_cells(replace(table, columns=tuple(part), notes=()), width) for part in parts]
     return "\n".join(("\n\n".join(texts), *(wrapped(note, width) for note in table.notes)))
 
 
 def _telling(table: Table, room: Sequence[int], width: int) -> int:
-    """Return how many of the first columns tell the rows apart, if they leave half of a line to the others; or one."""
+    """Return how many first columns identify the rows, if they leave half a line to the others; otherwise one."""
     for n in range(1, len(table.shown)):
         if sum(room[:n]) > width / 2:
             break
@@ -116,8 +116,8 @@ def _telling(table: Table, room: Sequence[int], width: int) -> int:
     return 1
 
 
-def _in_lines(table: Table, width: int) -> str:
-    """Return a table as text whose last cells go on in further lines, at words, where they have no room."""
+def _wrap_last_cells(table: Table, width: int) -> str:
+    """Return a table as text; last cells that do not fit are wrapped between words."""
     text = table.text()
     if max(map(len, text.splitlines())) <= width:
         return text
@@ -147,17 +147,17 @@ def shown(
     details: bool = False,
     below: Sequence[str] = (),
 ) -> str:
-    """Return what a terminal shows of a result.
+    """Return a result as text for a terminal.
 
     Args:
-        result: What to show.
-        width: Characters of a line; None does not break any.
-        wide: Whether all columns are shown, and the intervals in digits, instead of a bar.
-        colour: Whether escape codes make the answer bold and the chosen row green.
-        encoding: Of the terminal; signs that it lacks are replaced.
-        steps: What to do next, instead of what the result says.
-        details: Whether its further tables are shown, too.
-        below: Last lines, such as where the page is.
+        result: The result to show.
+        width: Characters of a line; None breaks no line.
+        wide: Whether to show all columns, and intervals in digits instead of bars.
+        colour: Whether to make the answer bold and the chosen row green, by escape codes.
+        encoding: Encoding of the terminal; signs that it lacks are replaced.
+        steps: Next steps, instead of those of the result.
+        details: Whether to show the further tables as well.
+        below: Last lines, such as the path of the page.
     """
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     answer = _answer(conclusion, width, colour)
@@ -205,7 +205,7 @@ def _answer(conclusion: Conclusion, width: int | None, colour: bool) -> str:
 
 
 def _side_by_side(texts: Sequence[str], width: int | None) -> list[str]:
-    """Return lines of texts, as many to a line as have room."""
+    """Return texts in lines, as many per line as fit."""
     lines: list[str] = []
     for text in filter(None, texts):
         if lines and (width is None or len(f"{lines[-1]}    {text}") <= width):
@@ -224,7 +224,7 @@ def _strip(choice: Choice | None, *, is_guess: bool) -> Iterator[str]:
 
 
 def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:
-    """Yield the sentence and the first facts, a line each."""
+    """Yield the first facts, one line each."""
     rows = words.tiles(conclusion)
     room = max((len(number) for number, _ in rows), default=0)
     for number, what in rows:
@@ -234,7 +234,7 @@ def _facts(conclusion: Conclusion, width: int | None) -> Iterator[str]:
 
 
 def _checks(conclusion: Conclusion, width: int | None, most: int, *, every: bool) -> Iterator[str]:
-    """Yield every check, or at most so many that are not passed, those that failed before those that are open."""
+    """Yield every check, or at most `most` checks that did not pass, failed ones before open ones."""
     doubts = sorted((check for check in conclusion.checks if not check.passed), key=lambda check: check.passed is None)
     for check in conclusion.checks if every else doubts[:most]:
         line, _ = words.line(check, conclusion)
@@ -248,7 +248,7 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
     room = max(map(len, titles), default=0)
     for number, (title, step) in enumerate(zip(titles, conclusion.steps, strict=True)):
         lines = [f"{title:<{room}}    layerprobe"]
-        for word in map(shlex.quote, step.command):  # no line ends inside of quotes
+        for word in map(shlex.quote, step.command):  # no line ends inside quotes
             if width is not None and len(f"{lines[-1]} {word} \\") > width:
                 lines.append("   ")
             lines[-1] += f" {printable(word)}"
@@ -259,7 +259,7 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
 
 
 def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple[str, bool]:
-    """Return as many of the first columns as fit, with a bar for the first interval, and whether that is all."""
+    """Return the first columns that fit, with bars for the first interval, and whether those are all columns."""
     chart, rows, every = table.charts[0] if table.charts else None, len(table), len(table.shown)
     if not rows:
         return "", True
@@ -289,7 +289,7 @@ def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple
 
 
 def _fitting(columns: list[Column], width: int | None) -> list[Column]:
-    """Return the columns for which a line has room, two at least: intervals go first, then the last but the flag."""
+    """Return the columns that fit, at least two: intervals are dropped first, then the last one before the flag."""
     while width is not None and len(columns) > 2 and _room(columns) > width:
         spare = [column for column in columns[2:] if column.name != "flag"] or columns[2:]
         least = next((column for column in spare if column.interval), spare[-1])
@@ -298,17 +298,17 @@ def _fitting(columns: list[Column], width: int | None) -> list[Column]:
 
 
 def _room(columns: Sequence[Column]) -> int:
-    """Return how many characters a line of columns has at least."""
+    """Return the smallest width of a line of columns, in characters."""
     return sum(2 + _least(column) for column in columns) - 2
 
 
 def _least(column: Column) -> int:
-    """Return how many characters a column has at least: its title and long names may be in several lines."""
+    """Return the smallest width of a column, in characters: its title and long names may take several lines."""
     return min(NAME, max(map(len, (*column.head.split(" "), *column.cells))))
 
 
 def _square(table: Table, chart: Chart) -> Table:
-    """Return the numbers of a map as rows and columns."""
+    """Return a map as a table of rows and columns."""
     numbers, y, x = (table.column(name) for name in (chart.lines[0].column, chart.y, chart.x))
     cells = dict(zip(zip(y.values, x.values, strict=True), numbers.values, strict=True))
     rows = list(dict.fromkeys(y.values))
@@ -318,7 +318,7 @@ def _square(table: Table, chart: Chart) -> Table:
 
 
 def _legend(table: Table, chart: Chart) -> str:
-    """Return what dots, numbers and bars are."""
+    """Return the explanation of dots, numbers and bars."""
     line, quantity = chart.lines[0], chart.quantity(table)
     dots = "● run  ○ inferred   " if line.run else ""
     where = f" on {quantity.split}" if quantity.split not in ("", "all") else ""
@@ -326,7 +326,7 @@ def _legend(table: Table, chart: Chart) -> str:
 
 
 def _grid(table: Table, width: int | None, *, colour: bool) -> str:
-    """Return a table drawn by rich: the chosen row in green, titles that have no room in further lines."""
+    """Return a table drawn by rich, with the chosen row in green and long titles in several lines."""
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
@@ -338,7 +338,7 @@ def _grid(table: Table, width: int | None, *, colour: bool) -> str:
     for mark, cells in zip(table.marks or [None] * len(table), table.lines, strict=True):
         grid.add_row(*map(Text, cells), style="bold green" if mark == "chosen" else "")
     out = io.StringIO()
-    # wide enough for every line where none may be broken
+    # wide enough for every line if no line may be broken
     room = width or sum(3 + max(map(len, (column.head, *column.cells))) for column in columns)
     about: dict[str, Any] = {"width": room, "force_terminal": colour, "no_color": not colour}
     console = Console(file=out, force_jupyter=False, legacy_windows=False, **about)
@@ -348,7 +348,7 @@ def _grid(table: Table, width: int | None, *, colour: bool) -> str:
 
 
 def _bars(table: Table, chart: Chart, size: int) -> Column | None:
-    """Return the numbers of a chart with their intervals as a column of bars of a size; its title is the scale."""
+    """Return the numbers of a chart with their intervals as a column of bars of a given size, titled by the scale."""
     line = chart.lines[0]
     if chart.kind != "line" or not line.interval or chart.by:
         return None

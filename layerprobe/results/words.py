@@ -1,10 +1,10 @@
-"""The words of every result: templates of `words.toml`, filled with facts. Knows no result and no place to show them.
+"""The words of every result: templates of `words.toml`, filled with facts. Knows no result and no output.
 
-A template is a text or a list of clauses; a clause that names a fact which a result lacks is left out. In a template,
-`{gain}` is the number in its unit, and behind a colon stands which part of it: see `_PARTS`. A noun counts it:
-`{gain shown}` is there only where its interval excludes 0 (of times 1), `{gain open}` where not; `{gain open:if}` is
-empty. `{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5; of `by_sign` it is one of two
-words.
+A template is a text or a list of clauses; a clause with a fact that the result lacks is left out. `{gain}` is the
+number in its unit; a format after a colon selects a part of it, see `_PARTS`. `{gain shown}` exists only if the
+interval excludes 0 (1 for a ratio), `{gain open}` only if it does not; `{gain open:if}` is empty. A noun counts:
+`{runs:run}` is 1 run or 8 runs, `{left_out:layer}` is layer 2 or layers 2 and 5. A key of `by_sign` gives one of its
+two words.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def _words() -> dict[str, Any]:
 
 
 def title(conclusion: Conclusion) -> str:
-    """Return what kind of result it is, such as `the layer to keep`."""
+    """Return the kind of result, such as `the layer to keep`."""
     return str(_words()[conclusion.kind]["title"])
 
 
 def subject(conclusion: Conclusion) -> str:
-    """Return what it is about: its kind, models and data.
+    """Return the kind of result with its models and data.
 
     Examples:
         >>> from layerprobe.results.conclusion import Verdict
@@ -48,32 +48,32 @@ def subject(conclusion: Conclusion) -> str:
 
 
 def headline(conclusion: Conclusion) -> str:
-    """Return the answer in at most six words or so."""
-    return _of_case(conclusion, "headline")
+    """Return the answer in about six words."""
+    return _case_text(conclusion, "headline")
 
 
 def certainty(conclusion: Conclusion) -> str:
-    """Return how certain that is, the text of a pill."""
-    return _of_case(conclusion, "certainty")
+    """Return the certainty of the answer, the text of a pill."""
+    return _case_text(conclusion, "certainty")
 
 
 def sentence(conclusion: Conclusion) -> str:
     """Return the answer as a sentence."""
-    return _of_case(conclusion, "sentence")
+    return _case_text(conclusion, "sentence")
 
 
 def cost(conclusion: Conclusion) -> str:
-    """Return what it took to know, such as `8 runs, 7 min, 19 % of a sweep`; empty of what took nothing."""
+    """Return the cost of the result, such as `8 runs, 7 min, 19 % of a sweep`; empty if it cost nothing."""
     return _filled(_words()[conclusion.kind].get("cost", ""), _values(conclusion)).lstrip(", ")
 
 
 def account(conclusion: Conclusion) -> str:
-    """Return how it was made and measured, for a model card."""
+    """Return how the model was made and measured, for a model card."""
     return _filled(_words()[conclusion.kind]["account"], _values(conclusion))
 
 
 def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
-    """Return the first four facts: each as a number, and what it is."""
+    """Return the first four facts, each as a number and its meaning."""
     rows = _words()["tiles"] | _words()[conclusion.kind].get("tiles", {})
     values, names = _values(conclusion), [name for name in conclusion.facts if name in rows]
     written = [(_filled(rows[name][0], values), _filled(rows[name][1:], values)) for name in names]
@@ -81,7 +81,7 @@ def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
 
 
 def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
-    """Return a check as a line, and what is said of it besides."""
+    """Return a check as a line, and its small print."""
     by_outcome = _words()["checks"][check.name]
     template = by_outcome[{True: "passed", False: "failed", None: "open"}[check.passed]]
     values = _values(conclusion) | _values(check)
@@ -90,16 +90,16 @@ def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
 
 
 def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:
-    """Return what a next step is called, and what it does and costs."""
+    """Return the title of a next step, and a description with its cost."""
     words = _words()["steps"][next_step.name]
     values = _values(conclusion) | _values(next_step)
     return words["title"], _filled(words["text"], values)
 
 
-def _of_case(conclusion: Conclusion, part: str) -> str:
-    """Return a part of a case, which may be of the case alone or depend on the verdict."""
-    of_kind, case = _words()[conclusion.kind], conclusion.case
-    template = (of_kind.get(case) or _words()["any"][case]).get(part, of_kind.get(part, ""))
+def _case_text(conclusion: Conclusion, part: str) -> str:
+    """Return the text of a part, taken from the case or its kind, for the verdict."""
+    kind_words, case = _words()[conclusion.kind], conclusion.case
+    template = (kind_words.get(case) or _words()["any"][case]).get(part, kind_words.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))
     text = _filled(template, _values(conclusion)).lstrip(".,; ")
@@ -133,11 +133,11 @@ def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     texts = {name: value for name, value in of.names.items() if value != ""}
     values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
     if isinstance(of, Conclusion) and of.choice is not None:
-        values |= _of_choice(of.choice)
+        values |= _choice_values(of.choice)
     return values
 
 
-def _of_choice(choice: Choice) -> dict[str, Any]:
+def _choice_values(choice: Choice) -> dict[str, Any]:
     values: dict[str, Any] = {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Listed(choice.blocks)}
     values["left"] = choice.n_blocks - len(choice.blocks)
     return values | ({"candidates": _Listed(choice.candidates)} if choice.candidates else {})
@@ -150,7 +150,7 @@ class _Listed:
     items: tuple[Any, ...]
 
     def __format__(self, spec: str) -> str:
-        if not self.items:  # as if there were none
+        if not self.items:  # leave out the clause
             raise KeyError(spec)
         if spec == "n":
             return f"{len(self.items):,}"
@@ -161,7 +161,7 @@ class _Listed:
 
 
 def spans(layers: Sequence[int]) -> list[str]:
-    """Return layers, ascending, with the ends alone of three and more that are side by side.
+    """Return ascending layers, with three or more adjacent ones as a range.
 
     Examples:
         >>> spans([0, 1, 2, 3, 6, 7])
@@ -193,7 +193,7 @@ class _Written:
 
 
 def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:
-    """Return a number in its unit, with the digits of the fact that it belongs to.
+    """Return a number in the unit of a fact, with the digits of that fact.
 
     Examples:
         >>> text(Fact(value=9.04, interval=(3.9, 14.1))), text(Fact(value=-0.29, unit="share"), sign="+")
@@ -202,13 +202,13 @@ def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:
         ('1.5×', '>99 %')
     """
     number = fact.value if value is None else value
-    if not math.isfinite(number):  # as if there were none
+    if not math.isfinite(number):  # leave out the clause
         raise KeyError(number)
     return _UNITS.get(fact.unit, _significant)(fact, number, sign)
 
 
 def _digits(fact: Fact, digits: int) -> int:
-    """Return so many digits after the point, more where the interval is narrower than the last of them."""
+    """Return the number of decimals: `digits`, or more if the interval is narrower than the last one."""
     if fact.interval is None or not math.isfinite(wide := fact.interval[1] - fact.interval[0]) or wide <= 0:
         return digits
     return min(max(digits, math.ceil(-math.log10(wide / 2))), digits + 2)
@@ -224,13 +224,13 @@ def _decimal(digits: int) -> Callable[[Fact, float, str], str]:
 
 
 def _excludes(fact: Fact, number: float) -> bool:
-    """Return whether all of the interval is on one side of a number: texts then say on which."""
+    """Return whether the interval excludes a number: texts then say on which side it is."""
     low, high = fact.interval or (number, number)
     return low > number or high < number
 
 
 def _share(_: Fact, number: float, sign: str) -> str:
-    """Return percent with digits that tell it from nothing, and from all."""
+    """Return percent with enough digits to differ from 0 and from 100."""
     digits = 0 if abs(number) >= 0.1 or number == round(number, 2) else 1
     return f"{told_apart(100 * number, 100.0 * round(number), digits, sign)} %"
 

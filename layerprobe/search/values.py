@@ -14,7 +14,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
-from layerprobe.results.shown import Shown, of_layers
+from layerprobe.results.shown import Shown, mask_left_out
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.values import TOLERANCE
@@ -334,7 +334,7 @@ class SearchAnswer(Shown):
 
     def columns(self, quantity: Quantity) -> tuple[Column, ...]:
         """Return what is known by layer, empty for those that are left out, and of spoilt scores without claims."""
-        column = columns_of(of_layers(range(self.first_layer, len(self.layers)), self.layers))
+        column = columns_of(mask_left_out(range(self.first_layer, len(self.layers)), self.layers))
         title, within = interval_title(self.settings.level), f"within {self.settings.tolerance:g}"
         behind = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
         behind += "encoders."

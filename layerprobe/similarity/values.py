@@ -13,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
-from layerprobe.results.shown import Shown, of_layers
+from layerprobe.results.shown import Shown, mask_left_out
 from layerprobe.results.table import Column, Form, Table, interval_title
 from layerprobe.similarity.registry import MEASURES
 
@@ -343,7 +343,7 @@ class CurveUncertainty:
         ends = list(zip(self.lower, self.upper, strict=True))
         return Column(
             name,
-            of_layers(layers, ends),
+            mask_left_out(layers, ends),
             title=interval_title(self.level),
             form=form,
             interval=True,

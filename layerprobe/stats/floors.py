@@ -13,12 +13,12 @@ CUTOFF = 10
 """Documents of a ranking that count."""
 
 
-LARGEST_CLASS = "always naming the largest class"
-ALWAYS_ONE = "always answering 1"
+LARGEST_CLASS = "always predicting the largest class"
+ALWAYS_ONE = "always predicting 1"
 RANDOM_ORDER = "a random order"
-NAMING_THE_MEAN = "naming the mean for all"
-NO_ENTITY = "naming no entity"
-NO_ANSWER = "never giving an answer"
+NAMING_THE_MEAN = "predicting the mean"
+NO_ENTITY = "predicting no entity"
+NO_ANSWER = "never answering"
 
 
 def class_floors(gold: ArrayLike) -> dict[str, Floor]:
@@ -42,7 +42,7 @@ def class_floors(gold: ArrayLike) -> dict[str, Floor]:
 def decision_floors(gold: ArrayLike) -> dict[str, Floor]:
     """Return the floors of a decision between 1 and 0: F1, average precision and accuracy.
 
-    With a share p of ones, F1 of always answering 1 is 2p / (1 + p), and average precision p.
+    With a share p of ones, F1 of always predicting 1 is 2p / (1 + p), and average precision p.
 
     Examples:
         >>> {name: round(floor.value, 1) for name, floor in decision_floors([0, 0, 0, 1]).items()}

@@ -25,7 +25,7 @@ class Floor:
     value: float
     """x 100."""
     by: str
-    """The answer, as in "always naming the largest class"."""
+    """The answer, as in "always predicting the largest class"."""
 
     def unbeaten(self, interval: tuple[float, float] | None) -> bool:
         """Return whether what has this interval is not above it; not where none is known."""

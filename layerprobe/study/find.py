@@ -48,7 +48,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import read_curves
 from layerprobe.results.estimate import Estimate, together
-from layerprobe.results.shown import OneLayer, of_layers
+from layerprobe.results.shown import OneLayer, mask_left_out
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
@@ -511,7 +511,7 @@ class _ModelRuns:
             weights=self._weights(answered.best_layer),
             failures=(*self.failures, *not_trained_lines(self.not_trained, len(self.runs), self.n_blocks)),
             floor=floor if floor is not None and floor.value > 0 else None,
-            untrained=() if untrained is None else tuple(of_layers(untrained[0].layers, untrained[0].scores)),
+            untrained=() if untrained is None else tuple(mask_left_out(untrained[0].layers, untrained[0].scores)),
             item_source=self._item_source(answered.best_layer, untrained),
         )
 

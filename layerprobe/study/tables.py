@@ -14,7 +14,7 @@ from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.shown import of_layers
+from layerprobe.results.shown import mask_left_out
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
 from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import EXPECTED_CHART, FLAGGED, GAIN_CHART, KEEP
@@ -216,12 +216,12 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the similarity of each layer to the one that it is compared with; empty of layers that are left out."""
     curve, layers, errors = comparison.curve, comparison.layers, comparison.curve.uncertainty
     title = f"{comparison.map.measure.short_name}{' with layer before' if comparison.alone else ''}"
-    name, others = "cka_interval", of_layers(layers, curve.reference_layers)
+    name, others = "cka_interval", mask_left_out(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
         Column(
             "cka",
-            of_layers(layers, curve.values),
+            mask_left_out(layers, curve.values),
             title,
             ".3f",
             meaning=f"{comparison.map.measure.title}.",

@@ -43,7 +43,7 @@ def test_all_strategies_are_printed_when_all_is_asked_for(layerprobe: Layerprobe
     out = layerprobe("lab", "bench", zoo_file, "--wide").out
     control = "control: looks at no model"
     assert "  of 6 models drop" in out
-    assert "Intervals redraw families" in out
+    assert "Intervals resample families" in out
     assert any(line.startswith("last layer ") and control in line for line in out.splitlines())
     assert "tuned plateau of CKA" in out
 
@@ -77,7 +77,7 @@ def test_encoders_that_rules_were_tuned_on_can_be_left_out(
     assert note in all_of_them.err
     assert "of 40 models drop" in all_of_them.out
     assert "of 20 models drop" in unseen.out
-    assert "Intervals redraw models" in unseen.out
+    assert "Intervals resample models" in unseen.out
     assert "--unseen" not in unseen.err
     for row, regret in (("last layer ", "7.07"), ("fall of InfoNCE ", "1.37")):  # as the README says
         (line,) = (line for line in unseen.out.splitlines() if line.startswith(row))

@@ -143,7 +143,7 @@ def test_what_keeps_all_blocks_names_shrink(
     assert not layerprobe("find", pair[0], str(pairs_file), *QUICK, "--max-length", "16").commands
     planned = layerprobe(*following, "--size", "2", "--dry-run")
     assert planned.code == 0, planned.err
-    on_floor = replace(whole, floor=Floor(value=99.0, by="always naming the largest class"))
+    on_floor = replace(whole, floor=Floor(value=99.0, by="always predicting the largest class"))
     monkeypatch.setattr(lp, "find", lambda *_, **__: on_floor)
     assert not layerprobe("find", pair[0], str(pairs_file), *QUICK).commands
 
@@ -237,7 +237,7 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file:
     assert prediction["flagged_in"] == []
     assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
     said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
-    assert "the fall of effective rank: from " in said
+    assert "fall in effective rank, from " in said
 
 
 def pair_of(pair: Pair) -> tuple[Path, str, Path]:

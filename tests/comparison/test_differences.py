@@ -133,7 +133,7 @@ def test_headlines_name_the_layers_that_differ() -> None:
     mixed = compare_results(result(right), result(other), names=("before", "after"))
     assert mixed.summary.startswith("after: higher at layers 1 and 2, lower at 0 ")
     unknown = dataclasses.replace(mixed, errors=(None,) * LAYERS)
-    assert unknown.summary == "The errors are not known"
+    assert unknown.summary == "Standard errors are unknown"
 
 
 def changed(made: Result, **changes: object) -> Result:

@@ -228,7 +228,7 @@ def test_it_says_where_to_look_first_and_that_a_flag_is_a_hint() -> None:
     facts = {name: round(fact.value, 2) for name, fact in conclusion.facts.items()}
     assert facts == {"fall": 0.35, "highest": 0.9, "lowest": 0.55, "threshold": 0.05}
     assert words.headline(conclusion) == "Look first at layer 3 of 5"
-    assert words.certainty(conclusion) == "A hint: only fine-tuning can tell"
+    assert words.certainty(conclusion) == "A hint: fine-tune to check"
     expected = "CKA falls after layer 3: layers 4 and 5 may score lower after fine-tuning, or not."
     assert words.sentence(conclusion) == expected
     assert_keeps_contract(prediction)

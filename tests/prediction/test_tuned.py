@@ -122,12 +122,12 @@ def test_a_record_says_what_it_is_of() -> None:
     assert (none.facts["false"].value, none.facts["others"].value) == (0, 2)
     conclusion = Conclusion(kind="predict", case="look", verdict=Verdict.UNDECIDED)
     line, besides = words.line(some, conclusion)
-    assert line == "A flag alone says nothing: 5 of 5 encoders that drop have one, 2 of 2 that do not"
+    assert line == "A flag alone is no evidence: 5 of 5 encoders that drop have one, and 2 of 2 that do not"
     assert besides.startswith("On 7 benchmark encoders, its layer was 0.7 points below the best")
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
     some, none = tells.checks
     assert words.line(some, conclusion)[0] == "It flags 5 of 5 benchmark encoders that drop and 1 of 2 that do not"
-    assert words.line(none, conclusion)[0] == "Of other encoders that do not drop, it flags 1 of 2"
+    assert words.line(none, conclusion)[0] == "It flags 1 of 2 other encoders that do not drop"
     assert from_json(Record, to_json(record)) == record
 
 

@@ -16,7 +16,7 @@ from layerprobe.results.conclusion import Verdict
 from tests.probing.data import layered
 
 FEW: dict[str, Any] = {"foldings": 1}
-LARGEST = "always naming the largest class"
+LARGEST = "always predicting the largest class"
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> No
     assert "macro F1 comes before accuracy" in result.notes[-1]
     assert "the smallest has 6 of 200 samples" in result.notes[-1]
     assert from_json(Probing, to_json(result)) == result
-    assert result.summary.startswith("No layer beats a trivial answer")
+    assert result.summary.startswith("No layer beats a trivial baseline")
     assert set(result.plot().data[0].marker.symbol) == {"circle"}
 
 

@@ -164,7 +164,7 @@ def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(op
 def test_downloads_are_the_finding_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
     finding = FINDINGS[kind]()
     with open_page(kind) as page:
-        json_file = _download(page, "Whole result (JSON)")
+        json_file = _download(page, "Full result (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
         with page.context.browser.new_context(java_script_enabled=False) as context:
             bare = context.new_page()

@@ -138,11 +138,11 @@ def test_texts_are_on_the_page_unless_they_are_refused_or_many(monkeypatch: pyte
     assert "/data" not in page
     refused = render(result, plotly="cdn", texts=False)
     assert 'id="items"' not in refused
-    assert "Look at the pairs" not in refused
+    assert "Explore the pairs" not in refused
     monkeypatch.setattr(document, "LARGEST", 100)
     large = render(result, plotly="cdn")
     assert 'id="items"' not in large
-    assert "They are left out; --with-texts shows them." in large
+    assert "To show them, use --with-texts." in large
     assert 'id="items"' in render(result, plotly="cdn", texts=True)
 
 
@@ -161,7 +161,7 @@ def test_items_stay_in_memory() -> None:
     assert read_result(result.to_json()) == result
     assert pickle.loads(pickle.dumps(result)).item_source is None  # noqa: S301
     assert copy.copy(result).item_source is result.item_source
-    with pytest.raises(DataError, match="expected a Scores that was computed here from a task"):
+    with pytest.raises(DataError, match="expected a Scores computed in this process from one task"):
         read_result(result.to_json()).explore()
     assert 'id="items"' not in render(read_result(result.to_json()), plotly="cdn")
 

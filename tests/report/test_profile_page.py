@@ -100,7 +100,7 @@ def test_a_ratio_that_may_be_1_is_no_answer(both: list[Profile]) -> None:
     assert alone.summary == "Layer 6 is 1.9× as fast (1.4× to 2.5× over 5 rounds)"
     assert same.verdict is Verdict.UNDECIDED
     assert "times" not in same.summary
-    assert same.summary == "They are about as fast (not decided: 0.8× to 1.3× over 5 rounds)"
+    assert same.summary == "No significant difference in speed (not decided: 0.8× to 1.3× over 5 rounds)"
 
 
 @pytest.fixture

@@ -333,7 +333,7 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot
         "<LayerCurve: Highest at the last layer>",
         "True",
         "[]",
-        "expected plotly, which shows results, to be installed: pip install plotly",
+        "plotly, needed to show results, is not installed: pip install plotly",
     ]
 
 

@@ -55,7 +55,7 @@ RESULT = result(
 def test_what_failed_is_counted_and_says_why() -> None:
     assert RESULT.failures == ("org/a on stsb, layer 2, seed 1: the loss became <nan>",)
     text = Page(render(RESULT)).text
-    assert "1 run of the 7 failed" in text
+    assert "1 run of 7 failed" in text
     assert "layer 2, seed 1: the loss became <nan>" in text
 
 
@@ -102,10 +102,13 @@ def test_validation_chooses_and_test_says_that_another_layer_is_better() -> None
 
 
 def test_a_layer_on_the_floor_is_not_recommended() -> None:
-    floor = Floor(value=69.9, by="always naming the largest class")
+    floor = Floor(value=69.9, by="always predicting the largest class")
     low = result(rows("org/a", "stsb", {1: (60.0, 61.0), 2: (70.0, 71.0)}), floor=floor)
     assert low.verdict is Verdict.FAILED
-    assert low.summary == "No layer beats a trivial answer (70.5 at best; always naming the largest class scores 69.9)"
+    assert (
+        low.summary
+        == "No layer beats a trivial baseline (70.5 at best; always predicting the largest class scores 69.9)"
+    )
     assert low.conclusion.choice is None
     assert low.table.data["floor"] == (69.9, 69.9)
     assert low.table.marks == (None, None)

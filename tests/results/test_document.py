@@ -72,7 +72,7 @@ def test_items_are_left_out_where_they_are_large_or_not_wanted(monkeypatch: pyte
     assert 'id="items"' in render(Cut(items=20), plotly="cdn")
     assert 'id="items"' not in render(Cut(items=20), texts=False, plotly="cdn")
     monkeypatch.setattr(document, "LARGEST", 100)
-    assert "--with-texts shows them" in render(Cut(items=20), plotly="cdn")
+    assert "To show them, use --with-texts." in render(Cut(items=20), plotly="cdn")
     assert 'id="items"' in render(Cut(items=20), texts=True, plotly="cdn")
 
 
@@ -190,5 +190,5 @@ def test_a_click_copies_a_command(browser: Any, tmp_path: Path) -> None:
 def test_one_result_beside_is_taken_and_what_is_no_result_is_refused() -> None:
     assert render(Cut(), beside=Cut(), plotly="cdn") == render(Cut(), beside=[Cut()], plotly="cdn")
     for result, beside in ((Cut(), 3), (Cut().to_pandas(), ())):
-        with pytest.raises(DataError, match=r"^expected a result, and others beside it, got "):
+        with pytest.raises(DataError, match=r"^expected a result, and results to show below it, got "):
             render(result, beside=beside)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def test_points_without_a_run_are_hollow_and_nothing_joins_them() -> None:
     assert (list(runs.y), runs.mode) == ([-3.0, None, 1.0, 2.5, 0.0], "lines+markers")
     assert (list(inferred.y), inferred.mode) == ([None, -2.0, None, None, None], "markers")
     assert inferred.marker.color == style.PAPER
-    assert "Hollow: inferred, without a run." in figure.reading
+    assert "Hollow: inferred, not run." in figure.reading
     apart = drawn(TABLE, Chart(lines=(replace(EXPECTED, joined=False),)))
     assert {trace.mode for trace in apart.plot.data} == {"markers"}
 
@@ -96,7 +96,7 @@ def test_candidates_that_are_apart_are_shaded_each_and_named_in_the_caption() ->
     shades = [(shape.x0, shape.x1) for shape in figure.plot.layout.shapes if shape.fillcolor == style.CANDIDATE]
     assert shades == [(0.5, 1.5), (2.5, 4.5)]
     assert not any("best" in text for text in words(figure))
-    assert "Green ground: the best is one of these." in figure.reading
+    assert "Green background: the best is one of these." in figure.reading
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,7 +194,7 @@ def test_maps_of_a_table_share_their_colours_and_negative_numbers_have_one_of_th
     assert raw.plot.layout.yaxis.scaleanchor == "x", "expected squares"
     assert (raw.plot.layout.xaxis.title.text, raw.plot.layout.yaxis.title.text) == ("Layer of b", "Layer of a")
     assert (raw.reading, other.reading) == ("Dots: compared above.", "Dots: compared above. Orange: below 0.")
-    assert raw.finding == "Cka: 0.10 at layer of a 0, layer of b 1; 0.90 at layer of a 0, layer of b 0."
+    assert raw.finding == "Cka: 0.10 at layer 0 of a and layer 1 of b; 0.90 at layer 0 of a and layer 0 of b."
     assert "layer of a 2<br>layer of b 1<br>cka 0.80" in {
         "<br>".join(sorted(text.split("<br>"), key=lambda part: (part.startswith("cka"), part)))
         for text in first.hovertext

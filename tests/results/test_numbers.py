@@ -72,7 +72,10 @@ def test_what_is_not_known_is_not_claimed() -> None:
     floor = Conclusion(kind="score", case="floor", verdict=Verdict.FAILED, names=names, **about)  # type: ignore[arg-type]
     assert words.certainty(floor) == "70.0 at best"
     assert words.sentence(floor) == "The best layer, 3, scores 70.0 (95 % 40.0 to 80.0)."
-    for ends, text in (((0.8, 1.3), "as fast, not significant, 0.8× to 1.3×"), ((1.1, 1.3), "as fast, 1.1× to 1.3×")):
+    for ends, text in (
+        ((0.8, 1.3), "as fast, no significant speed-up, 0.8× to 1.3×"),
+        ((1.1, 1.3), "as fast, 1.1× to 1.3×"),
+    ):
         facts = {"speed": Fact(value=1.2, unit="times", interval=ends)}
         assert words.tiles(Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts=facts)) == [
             ("1.2×", text)

@@ -25,7 +25,7 @@ from tests.report.test_profile_page import profile
 from tests.report.test_shown import CASES, across, found_models, models, prediction, run, summaries
 from tests.report.test_tuning_page import result, rows
 
-FLOOR = Floor(value=40.0, by="always naming the largest class")
+FLOOR = Floor(value=40.0, by="always predicting the largest class")
 HIGH = Floor(value=90.0, by=FLOOR.by)
 BEST, TOLERANCE = 6, 1.0
 """Of `zero_shot(13, 46.0)`: the layer with the highest score; and points that another may be better."""

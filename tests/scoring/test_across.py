@@ -62,8 +62,8 @@ def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: S
 def test_the_sentence_says_what_holds_for_other_tasks(three: Scores) -> None:
     low, high = three.layers[3].interval or (math.nan, math.nan)
     about = three.conclusion
-    assert three.summary == "Layer 2 is best over 3 tasks (on other tasks, 1 or 3 may be as good)"
-    assert words.sentence(about) == "It scores 61.5 in the mean, 9.8 more than the last layer, 3."
+    assert three.summary == "Layer 2 is best over 3 tasks (on other tasks like these, 1 or 3 may be as good)"
+    assert words.sentence(about) == "On average it scores 61.5, 9.8 more than the last layer, 3."
     assert about.facts["next"].interval == (low, high)
     alone = across_tasks((model_of(),), [scored(CURVES[0], "a")])
     assert alone.facts["next"].value == pytest.approx(10.0)
@@ -123,7 +123,7 @@ def test_models_are_compared_over_tasks() -> None:
     expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.1 / 7)
     assert other.interval == pytest.approx((expected.low, expected.high))
     assert words.headline(result.conclusion) == "Layer 2 is best over 3 tasks, of b"
-    assert words.sentence(result.conclusion) == "It scores 63.0 in the mean, 1.5 more than a at layer 2."
+    assert words.sentence(result.conclusion) == "On average it scores 63.0, 1.5 more than a at layer 2."
     assert result.table.data["model"] == ("a",) * 4 + ("b",) * 4
     assert result.table.data["0"] == (*CURVES[0], *(value + 1.5 for value in CURVES[0]))
     assert Scores.class_of(json.loads(result.to_json()))[1].keys() >= {"models", "tasks", "layers"}

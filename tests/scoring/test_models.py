@@ -261,7 +261,7 @@ MADE = result_of(
     (1, 3, 80.0, 40, 3.0),
     behind=(22.0, 1.9, 11.5, 0.5),
     candidates=(1, 3),
-    floor=Floor(value=50.0, by="always answering 1"),
+    floor=Floor(value=50.0, by="always predicting 1"),
 )
 
 
@@ -272,7 +272,7 @@ def test_what_is_said_names_the_best_and_the_smallest_within_the_tolerance() -> 
     assert (about.verdict, about.facts["next"].value, about.facts["behind"].value) == (Verdict.PROBABLE, 1.0, 0.5)
     assert [words.line(check, about)[0] for check in about.checks] == [
         "Layer small at layer 2 is the smallest within 2 points of the best (95 % sure)",
-        "Beats always answering 1, which scores 50.0",
+        "Beats always predicting 1, which scores 50.0",
     ]
     rows = (0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None)
     alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
@@ -283,13 +283,16 @@ def test_what_is_said_names_the_best_and_the_smallest_within_the_tolerance() -> 
 
 def test_nothing_is_recommended_on_the_floor() -> None:
     rows = (0, 2, 79.0, 20, None), (1, 3, 80.0, 40, None)
-    floor = Floor(value=79.5, by="always naming the largest class")
+    floor = Floor(value=79.5, by="always predicting the largest class")
     low = result_of(*rows, behind=(1.5, 0.5), candidates=(0, 1), floor=floor)
     assert low.on_floor
     assert low.compared is not None
     assert low.compared.smallest() is None
     assert (low.verdict, low.conclusion.choice) == (Verdict.FAILED, None)
-    assert low.summary == "No layer beats a trivial answer (80.0 at best; always naming the largest class scores 79.5)"
+    assert (
+        low.summary
+        == "No layer beats a trivial baseline (80.0 at best; always predicting the largest class scores 79.5)"
+    )
     assert [floor for floor in low.table.data["floor"] if floor] == [79.5, 79.5]
     assert set(low.table.data["flag"]) == set(low.table.marks) == {None}
 

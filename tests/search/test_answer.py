@@ -118,13 +118,22 @@ def test_there_is_no_answer_without_a_score() -> None:
             None,
             Verdict.UNDECIDED,
             "Best guess: 5 of 8 blocks",
-            "Not decided: highest expected score, 42 % the best",
+            "Not decided: highest expected score, 42 % chance of being the best",
         ),
-        (5, 0.62, 0.5, (4, 5, 6), None, Verdict.PROBABLE, "Keep 5 of 8 blocks", "Probably: 62 % the best, 95 % sure"),
-        (5, 0.42, 0.96, (4, 5, 6), 5, Verdict.PROBABLE, "Keep 5 of 8 blocks", "Probably: 42 % the best"),
+        (
+            5,
+            0.62,
+            0.5,
+            (4, 5, 6),
+            None,
+            Verdict.PROBABLE,
+            "Keep 5 of 8 blocks",
+            "Probably the best: 62 % chance, 95 % sure",
+        ),
+        (5, 0.42, 0.96, (4, 5, 6), 5, Verdict.PROBABLE, "Keep 5 of 8 blocks", "Probably the best: 42 % chance"),
         (5, 0.97, 0.96, (5,), 5, Verdict.DECIDED, "Keep 5 of 8 blocks", "97 % sure that it is"),
-        (8, 0.62, 0.96, (7, 8), 8, Verdict.NOTHING_TO_DO, "Keep the whole model", "96 % within 0.5 points of the best"),
-        (8, 0.62, 0.96, (7, 8), 6, Verdict.PROBABLE, "Keep the whole model", "Probably: 62 % the best"),
+        (8, 0.62, 0.96, (7, 8), 8, Verdict.NOTHING_TO_DO, "Keep the whole model", "96 % sure that it is within 0.5"),
+        (8, 0.62, 0.96, (7, 8), 6, Verdict.PROBABLE, "Keep the whole model", "Probably the best: 62 %"),
         (
             8,
             0.42,
@@ -176,7 +185,7 @@ def test_of_spoilt_scores_nothing_is_claimed(result: SearchAnswer) -> None:
     assert conclusion.facts["score"].interval is None
     assert (conclusion.checks, conclusion.steps) == ((), ())
     assert (words.headline(conclusion), words.certainty(conclusion)) == (
-        "Nothing is claimed",
+        "No conclusion: splits overlap",
         "3 examples in two splits",
     )
 
@@ -197,7 +206,7 @@ def test_more_seeds_are_advised_only_where_they_would_help(result: SearchAnswer)
         if stop != "settled":
             line, besides = words.line(checks[0], answered.conclusion)
             assert line.endswith(" differ by 0.4 ± 2.0")
-            assert ("ore seeds would tell" in besides) == (stop != "gain")
+            assert ("ore seeds would help" in besides) == (stop != "gain")
             assert "items" not in checks[0].facts, "those that are there would do"
             assert checks[0].facts["difference"].interval == pytest.approx((0.4 - 1.97, 0.4 + 1.97), abs=0.01)
 

@@ -107,8 +107,8 @@ def test_what_is_said_of_it(folder: str) -> None:
     result = shrunk(folder, size=2)
     assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
     assert [len(each.kept) for each in result.removals] == [3, 2, 1]
-    assert result.summary.startswith("2 of 4 blocks agree by ")
-    assert "that is no task" in result.summary
+    assert result.summary.startswith("2 of 4 blocks: agreement ")
+    assert "give a task to measure the loss" in result.summary
     assert (result.conclusion.case, result.conclusion.choice) == (
         "blocks without a task",
         Choice(n_blocks=4, blocks=result.smaller.blocks),

@@ -12,7 +12,7 @@ from layerprobe.stats.crossed import crossed, crossed_errors
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import AgainstBest, Floor
 
-FLOOR = Floor(value=50.0, by="always naming the largest class")
+FLOOR = Floor(value=50.0, by="always predicting the largest class")
 
 
 def drawn(rng: np.random.Generator, chances: np.ndarray, n: int) -> AgainstBest:

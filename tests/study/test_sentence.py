@@ -119,10 +119,10 @@ def test_what_the_test_split_refutes_is_not_to_be_taken(searched: Finding) -> No
 
 
 def test_on_the_floor_nothing_is_kept(searched: Finding) -> None:
-    finding = replace(refuted(searched), floor=Floor(value=99.0, by="always naming the largest class"))
+    finding = replace(refuted(searched), floor=Floor(value=99.0, by="always predicting the largest class"))
     conclusion = finding.conclusion
     assert (conclusion.case, conclusion.verdict) == ("floor", Verdict.FAILED)
-    assert words.headline(conclusion) == "No layer beats a trivial answer"
+    assert words.headline(conclusion) == "No layer beats a trivial baseline"
     assert set(conclusion.facts) == {"score", "floor", "level", "tolerance", *COSTS}
     assert conclusion.facts["score"].split == conclusion.facts["floor"].split == "validation"
     assert (conclusion.choice, conclusion.checks, conclusion.steps) == (None, (), ())
@@ -165,7 +165,7 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     assert conclusion.verdict is Verdict.UNDECIDED
     assert words.headline(conclusion) == "Best guess: 9 of 12 blocks, org/best"
     assert words.certainty(conclusion) == (
-        "Not decided: highest expected score, 42 % the best; the best is one of 3 layers of 2 models"
+        "Not decided: highest expected score, 42 % chance of being the best; the best is one of 3 layers of 2 models"
     )
     assert "best guess" in finding.table.data["flag"]
     assert "keep" not in finding.table.data["flag"]
@@ -196,7 +196,7 @@ def test_the_smallest_that_is_enough_may_be_of_another_model() -> None:
     "change",
     [
         refuted,
-        lambda one: replace(one, floor=Floor(value=99.0, by="always naming the largest class")),
+        lambda one: replace(one, floor=Floor(value=99.0, by="always predicting the largest class")),
         lambda one: replace(one, answer=replace(one.answer, spoilt=3), among=replace(one.among, spoilt=3)),
     ],
     ids=["refuted", "floor", "spoilt"],

@@ -166,7 +166,7 @@ def test_of_labels_as_many_are_scored_as_settle_what_is_said(
     assert scores.n_items == (40, 640)
     assert not scores.influences
     lines = [words.line(check, prediction.conclusion)[0] for check in prediction.conclusion.checks]
-    assert "The best layer without fine-tuning is by 40 of 640 validation items" in lines
+    assert "Layers without fine-tuning were scored on 40 of 640 validation items" in lines
     assert embedded["texts"] <= 80 + 3 * 64
     everything, _ = scored_untrained(resolve(model), task, prediction.drop, all_items=True)
     assert everything.n_items is None

@@ -104,7 +104,7 @@ def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
     assert scores.first.floor.value == pytest.approx(200 * (56 / 60) / (1 + 56 / 60) / 2)
     assert (scores.conclusion.case, scores.verdict) == ("floor", Verdict.FAILED)
     assert (scores.conclusion.choice, scores.facts["floor"].value) == (None, scores.first.floor.value)
-    assert words.headline(scores.conclusion) == "No layer beats a trivial answer"
+    assert words.headline(scores.conclusion) == "No layer beats a trivial baseline"
     assert set(scores.table.data["flag"]) == {None}
     assert set(scores.table.data["floor"]) == {scores.first.floor.value}
     across = lp.score(model, [rare_task(4)])
