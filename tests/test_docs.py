@@ -160,7 +160,7 @@ def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPat
 
 def test_the_readme_quotes_the_demo_as_it_prints_today() -> None:
     answer, table, *_ = str(load(ROOT / "docs" / "gallery" / "finding.json")).split("\n\n")
-    assert f"```\n{answer}\n\n{table}\n\nTake it" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"```\n{answer}\n\n{table}\n\nExport it" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_row_of_the_table_of_performance_has_its_script() -> None:
