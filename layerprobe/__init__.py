@@ -1,4 +1,4 @@
-"""layerprobe: which layer of an encoder to keep for sentence embeddings, how sure that is, and what it costs to know.
+"""layerprobe: choose which layer of an encoder to keep for sentence embeddings, with a confidence and a cost.
 
     import layerprobe as lp
 
@@ -7,7 +7,7 @@
     print(finding.sentence)
     lp.save(finding, "report.html")
 
-What the main line needs is here; the rest is in its modules, such as `layerprobe.finetuning.tuning`. Names load on
+The main functions are here; the rest is in modules such as `layerprobe.finetuning.tuning`. Names load on
 first use, so that `import layerprobe` needs neither torch nor plotly.
 """
 

@@ -16,7 +16,7 @@ from layerprobe.names import some
 
 S = typing.TypeVar("S")
 MOST_NUMBERS, MOST_SEEDS = 10_000, 1000
-"""Of a range, and of seeds that are given by their number in a text."""
+"""Largest number of entries of a range, and of seeds that are requested by count in a text."""
 LEVEL = 0.95
 """Confidence level of intervals, bands and verdicts, unless another is given."""
 
@@ -61,7 +61,7 @@ def check_fields(value: Any, expected: Mapping[str, object]) -> None:
 def read_numbers(text: str, *, last: int | None = None) -> tuple[int, ...]:
     """Return the whole numbers of a list such as 3,6,9-12, in its order; raise DataError if it is none.
 
-    Those below 0 are taken where there is a `last` one, which is -1; further ones than that has stay as they are.
+    Numbers below 0 need a `last` one, which is -1; numbers below `-last - 1` are returned unchanged.
 
     Examples:
         >>> read_numbers("3,6,9-12")
@@ -87,7 +87,7 @@ def read_numbers(text: str, *, last: int | None = None) -> tuple[int, ...]:
 
 
 def read_share(text: str) -> float:
-    """Return the share that 15% or 0.15 names; raise DataError if it is none from 1 % to 100 %."""
+    """Return the share named by 15% or 0.15; raise DataError unless it is from 1 % to 100 %."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -122,10 +122,10 @@ _MADE: dict[Any, tuple[Any, str]] = {
 
 
 def as_declared(value: Any) -> None:
-    """Convert the fields of a frozen dataclass that are declared as a number, a text, numbers or names, or as None.
+    """Convert the fields of a frozen dataclass that are declared as numbers, texts or names, or as None.
 
-    NumPy's numbers become Python's; numbers and names can be a text such as 1,5,6, as on the command line. The class
-    calls it before it looks at them.
+    NumPy's numbers become Python's; numbers and names can be a text such as 1,5,6, as on the command line. Call it
+    before the fields are used.
 
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
@@ -161,14 +161,14 @@ def check_tolerance(tolerance: float) -> None:
 
 
 def check_present(labels: Any, *, name: str) -> None:
-    """Raise unless every row of a NumPy array has a label: not None, NaN or what pandas has in their place."""
+    """Raise unless every row of a NumPy array has a label: not None, NaN or pandas' NA."""
     for row, label in enumerate(labels.tolist() if labels.dtype.kind in "Of" else ()):
         try:
             present = label is not None and bool(label == label)
-        except TypeError:  # what pandas' NA raises
+        except TypeError:  # raised by pandas' NA
             present = False
         if not present:
-            raise DataError(f"expected {name} for every row, got {label} in row {row}: give it one, or leave it out")
+            raise DataError(f"expected {name} for every row, got {label} in row {row}: add a label or remove the row")
 
 
 EXTRAS = {
@@ -182,7 +182,7 @@ EXTRAS = {
     "figures": ("kaleido",),
     "trainer": ("sentence_transformers", "accelerate"),
 }
-"""The packages of each extra, by the names they are imported by."""
+"""Packages of each extra, by import name."""
 
 
 def check_extra(extra: str, *, needed_by: str) -> None:
@@ -193,7 +193,7 @@ def check_extra(extra: str, *, needed_by: str) -> None:
 
 
 Seeds = int | str | Iterable[int]
-"""How many seeds, 0 and up, or which; as a text, `5` or `3,5,8`."""
+"""Number of seeds, counted from 0, or the seeds themselves; as a text, `5` or `3,5,8`."""
 
 
 def check_seeds(seeds: Seeds) -> tuple[int, ...]:
@@ -202,7 +202,7 @@ def check_seeds(seeds: Seeds) -> tuple[int, ...]:
         try:
             numbers = read_numbers(seeds)
         except DataError:
-            raise DataError(f"expected how many seeds, such as 5, or a list such as 3,5,8, got {seeds!r}") from None
+            raise DataError(f"expected a number of seeds, such as 5, or a list such as 3,5,8, got {seeds!r}") from None
         if seeds.strip().isdecimal() and numbers[0] > MOST_SEEDS:
             raise DataError(f"expected at most {MOST_SEEDS} seeds, or a list such as 3,5,8, got {seeds!r}")
         seeds = numbers[0] if seeds.strip().isdecimal() else numbers
@@ -217,22 +217,22 @@ def check_seeds(seeds: Seeds) -> tuple[int, ...]:
 
 
 def check_count(seeds: Seeds) -> int:
-    """Return how many seeds there are; raise DataError unless they are 0, 1, 2 and so on, or their number."""
+    """Return the number of seeds; raise DataError unless they are 0, 1, 2 and so on, or a number."""
     if isinstance(seeds, int):
         return seeds
     numbers = check_seeds(seeds)
     if numbers != tuple(range(len(numbers))):
-        raise DataError(f"expected how many seeds, such as 5, or range(5): a search takes 0, 1, 2 ..., got {seeds!r}")
+        raise DataError(f"expected a number of seeds such as 5, or range(5): a search takes 0, 1, 2 ..., got {seeds!r}")
     return len(numbers)
 
 
 def as_layers(layers: object, n_blocks: int | None = None, *, of: str = "the model") -> list[int]:
-    """Return layers that were given as numbers, as a text such as 3,6,9-12 or -1, or as results that choose one.
+    """Return layers given as numbers, as a text such as 3,6,9-12 or -1, or as results that choose one.
 
-    Layers below 0 count from the last one, -1, of a model with `n_blocks`; where that is not known they stay below 0.
+    Negative layers count from the last one, -1, of a model with `n_blocks`; without `n_blocks` they stay negative.
 
     Raises:
-        DataError: If they are no layers, or the model has no such layer.
+        DataError: If the input names no layers, or the model has no such layer.
     """
     numbers = _layer_numbers(layers, -1 if n_blocks is None else n_blocks)
     if n_blocks is None:
@@ -258,10 +258,10 @@ def _layer_numbers(layers: object, last: int) -> list[int]:
 
 
 def one_layer(layer: object, n_blocks: int | None = None, *, of: str = "the model") -> int:
-    """Return the layer that was given as a number or as a result that chooses it, as `as_layers` does.
+    """Return the layer given as a number or as a result that chooses it, as `as_layers` does.
 
     Raises:
-        DataError: If there are several, or the model has no such layer.
+        DataError: If there are several layers, or the model has no such layer.
     """
     layers = as_layers(layer, n_blocks, of=of)
     if len(layers) != 1:

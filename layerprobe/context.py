@@ -1,4 +1,4 @@
-"""Settings of every call that need not be passed, and the progress that it reports to them."""
+"""Settings that hold for every call without being passed, and progress reports."""
 
 import contextlib
 import sys
@@ -16,7 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Progress = Callable[[str, float, float], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the task, the amount of finished work and the total amount."""
 
 
 def silent(task: str, done: float, total: float) -> None:
@@ -24,9 +24,9 @@ def silent(task: str, done: float, total: float) -> None:
 
 
 def pace(clock: Callable[[], float] = time.monotonic) -> Callable[[str, float, float], tuple[float, str]]:
-    """Return what turns reports into the share of the whole work that is done, which never falls, and a line of it.
+    """Return a function that turns reports into the finished share of all work, which never falls, and a line of text.
 
-    The time left is that of the rest as fast as what was reported so far.
+    The remaining time assumes the average speed so far.
     """
     began, first, highest = clock(), 0.0, -1.0
 
@@ -46,13 +46,13 @@ def pace(clock: Callable[[], float] = time.monotonic) -> Callable[[str, float, f
 
 
 REFRESHED = 0.2
-"""Seconds between two looks of a bar in a notebook."""
+"""Seconds between two updates of a bar in a notebook."""
 
 
 class NotebookBar:
-    """A bar below the cell of a notebook while the cell runs; nothing anywhere else.
+    """A progress bar below the running cell of a notebook; does nothing elsewhere.
 
-    It is where functions report to unless `layerprobe.context` says otherwise.
+    Functions report progress to it unless `layerprobe.context` sets another receiver.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class NotebookBar:
         shell.events.register("post_run_cell", self._clear)
 
     def _clear(self, *_: Any) -> None:
-        """Leave nothing of the bar in a cell that is done."""
+        """Remove the bar from a finished cell."""
         shell = _notebook()
         shell.events.unregister("post_run_cell", self._clear)
         self._display.update({"text/html": "", "text/plain": ""}, raw=True)
@@ -92,7 +92,7 @@ notebook_bar = NotebookBar()
 
 
 def _notebook() -> Any:
-    """Return the shell of the notebook that this is run in, None elsewhere."""
+    """Return the shell of the running notebook, None elsewhere."""
     module = sys.modules.get("IPython")
     shell = None if module is None else module.get_ipython()
     return shell if getattr(shell, "kernel", None) is not None else None
@@ -115,13 +115,13 @@ class Settings:
     """Settings that hold for every call."""
 
     level: float = LEVEL
-    """Of all intervals, between 0 and 1."""
+    """Confidence level of all intervals, between 0 and 1."""
     progress: Progress = notebook_bar
-    """Called with what is being done, how much of it is done, and how much there is; by default a bar in notebooks."""
+    """Called with the name of a task, the finished amount and the total; by default a bar in notebooks."""
     by_item: bool = False
-    """Whether scores without fine-tuning keep what each item adds to them, from which their errors are computed."""
+    """Whether scores without fine-tuning keep each item's contribution, from which their errors are computed."""
     outputs: bool = False
-    """Whether they keep the outputs that they are of; then none is taken from the store."""
+    """Whether scores keep the model outputs behind them; then no score comes from the store."""
 
 
 DEFAULT_SETTINGS = Settings()
@@ -142,13 +142,13 @@ def settings(
     by_item: bool | None = None,
     outputs: bool | None = None,
 ) -> Iterator[Settings]:
-    """Let other settings hold inside a `with` block, in this thread.
+    """Change settings inside a `with` block, in this thread.
 
     Args:
-        level: Of all intervals, between 0 and 1.
-        progress: Called with what is being done, how much of it is done, and how much there is.
-        by_item: Whether scores without fine-tuning keep what each item adds to them.
-        outputs: Whether they keep the outputs that they are of.
+        level: Confidence level of all intervals, between 0 and 1.
+        progress: Called with the name of a task, the finished amount and the total.
+        by_item: Whether scores without fine-tuning keep each item's contribution.
+        outputs: Whether scores keep the model outputs behind them.
 
     Raises:
         DataError: If the level is not between 0 and 1.
@@ -174,7 +174,7 @@ def report(task: str, done: float, total: float) -> None:
 
 
 def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:
-    """Count progress reported inside a `with` block as the `share` of a whole that begins at `start`."""
+    """Count progress reported inside a `with` block as a `share` of the `whole`, beginning at `start`."""
     outer = current().progress
 
     def scaled(task: str, done: float, total: float) -> None:
@@ -184,11 +184,11 @@ def part(*, start: float, share: float, whole: float) -> contextlib.AbstractCont
 
 
 EMBEDDED = 0.7
-"""Share of the time that items take to be embedded, where layers are then compared, scored or probed."""
+"""Share of the time spent on embedding, where layers are compared, scored or probed afterwards."""
 
 
 def in_parts(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield what work on each item gives; what is reported of each counts as an equal part of the whole."""
+    """Yield the result of each item; progress reported for each counts as an equal part of the whole."""
     items = tuple(items)
     for number, item in enumerate(items):
         with part(start=number, share=1, whole=len(items)):
@@ -198,7 +198,7 @@ def in_parts(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 @contextlib.contextmanager
 def labelled(label: str) -> Iterator[None]:
-    """Put a label before the names of tasks that are reported inside a `with` block."""
+    """Put a label before the names of tasks reported inside a `with` block."""
     outer = current().progress
     with settings(progress=lambda task, done, total: outer(f"{label}: {task}", done, total)):
         yield

@@ -1,6 +1,6 @@
-"""Every exception a user can meet. A message says what was expected, what came and what to do.
+"""Every exception that users can meet. A message says what was expected, what was found and what to do.
 
-An argument is named by `option`: as an option where a command runs, as a keyword where Python is called.
+`option` names an argument: as an option on the command line, as a keyword in Python.
 """
 
 import re
@@ -8,17 +8,17 @@ import shlex
 from contextvars import ContextVar
 
 ON_COMMAND_LINE: ContextVar[bool] = ContextVar("on_command_line", default=False)
-"""Whether a command of the command line is what runs."""
+"""Whether a command of the command line is running."""
 _IN_PYTHON = {"keep_blocks": "blocks", "split_seed": "seed"}
-"""Arguments that are called otherwise in Python."""
+"""Arguments with another name in Python."""
 
 
 def option(name: str, value: str | bool | None = None, **more: str) -> str:
-    """Return how an argument is given, for a message: an option of the command line, or a keyword in Python.
+    """Return an argument as a message names it: an option of the command line, or a keyword in Python.
 
     Args:
-        name: Of the argument, such as cache_dir.
-        value: What it is to be; None for whatever the user likes.
+        name: Name of the argument, such as cache_dir.
+        value: Suggested value; None leaves it open.
         more: Further arguments with their values.
     """
     if ON_COMMAND_LINE.get():
@@ -31,18 +31,18 @@ def option(name: str, value: str | bool | None = None, **more: str) -> str:
 
 
 def another_folder() -> str:
-    """Return the advice to choose another folder for what is kept."""
+    """Return the advice to choose another cache folder."""
     return f"choose another folder with {option('cache_dir')} or LAYERPROBE_CACHE"
 
 
 LONGEST = 1200
-"""Characters of a message; of a word a third."""
+"""Longest message, in characters; a single word may have a third of them."""
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that command a terminal, or turn the direction of its text."""
+"""Characters that control a terminal or change the direction of its text."""
 
 
 def printable(text: str) -> str:
-    r"""Return a text without characters that command a terminal or turn its direction: they are written as escapes.
+    r"""Return a text with characters that control a terminal or its text direction escaped.
 
     Examples:
         >>> print(printable("a\x1b[2Jb"))
@@ -52,7 +52,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return a printable text in one line, such as the name of a file that has line breaks.
+    r"""Return a printable text on one line; file names can contain line breaks.
 
     Examples:
         >>> print(one_line("a\n\tb\x1b[31m"))
@@ -62,12 +62,12 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, of which the middle is left out where it has more characters than `most`."""
+    """Return a text of at most about `most` characters; longer ones lose their middle."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-(most // 4) :]}"
 
 
 def as_message(text: str) -> str:
-    """Return a text in one line, escaped and shortened in the middle, whatever a file that it quotes has put into it.
+    """Return a text on one line, escaped and shortened in the middle, even if it quotes a file.
 
     Examples:
         >>> as_message("no key a" + "b" * 5000 + ": name it")[-30:]
@@ -89,23 +89,23 @@ class ModelError(LayerProbeError):
 
 
 class UnsupportedArchitectureError(ModelError):
-    """A model whose blocks cannot be cut off one by one."""
+    """A model whose blocks cannot be removed one by one."""
 
 
 class DataError(LayerProbeError, ValueError):
-    """Texts, files or scores that cannot be used."""
+    """Texts, files or scores are unusable."""
 
 
 class TaskError(DataError):
-    """A task's file, columns, scores or splits are not what they should be."""
+    """A task's file, columns, scores or splits are invalid."""
 
 
 class MissingPackageError(ModelError, DataError):
-    """A package that an extra of layerprobe brings is not installed."""
+    """A package from an extra of layerprobe is not installed."""
 
 
 class DegenerateLayerError(DataError):
-    """A layer for which a similarity is not defined: constant, not finite, or too few rows."""
+    """A layer has no defined similarity: it is constant, not finite, or has too few rows."""
 
 
 class MisalignedSamplesError(DataError):
@@ -117,19 +117,19 @@ class StoreError(LayerProbeError):
 
 
 class DamagedStoreError(StoreError):
-    """A file of a store is missing, cut short or altered."""
+    """A file of a store is missing, truncated or altered."""
 
 
 class FormatError(StoreError, DataError):
-    """A file was written by an older or a newer layerprobe."""
+    """A file was written by an older or newer layerprobe."""
 
 
 class WorkerError(LayerProbeError):
-    """A process that shares the work cannot do it; one on another machine may."""
+    """A worker process cannot do its job; one on another machine may."""
 
 
 class LostWorkerError(WorkerError):
-    """Every process that tried a job was killed, or one raised what nobody expected."""
+    """Every process that tried a job was killed, or one raised an unexpected error."""
 
 
 class TrainingError(LayerProbeError):
@@ -137,18 +137,18 @@ class TrainingError(LayerProbeError):
 
 
 class InsufficientMemoryError(TrainingError):
-    """Training does not fit the memory that is free now; later, or elsewhere, it may."""
+    """Training does not fit into free memory; it may fit later, or elsewhere."""
 
 
 UNRELIABLE = "Do not rely on these numbers."
-"""How a warning ends without which a verdict would mislead: pages never fold it."""
+"""Last sentence of a warning without which a verdict would mislead: pages never fold such warnings."""
 
 
 def unreliable(warning: str) -> str:
-    """Return a warning as one without which a verdict would mislead."""
+    """Mark a warning as one without which a verdict would mislead."""
     return f"{warning}. {UNRELIABLE}"
 
 
 def is_unreliable(warning: str) -> bool:
-    """Return whether a verdict would mislead without a warning, also one that was read from a file."""
+    """Return whether a verdict would mislead without a warning, which may come from a file."""
     return warning.endswith(UNRELIABLE)

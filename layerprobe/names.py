@@ -1,4 +1,4 @@
-"""What models are called in sentences, plots and progress, and names that are misspelt. Knows names only."""
+"""Names of models in sentences, plots and progress, and suggestions for misspelt names. Knows names only."""
 
 import difflib
 import math
@@ -32,7 +32,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def in_percent(level: float, sign: str = "%") -> str:
-    """Return a confidence level in percent with all of its digits: rounded, it may claim certainty.
+    """Return a confidence level in percent with all of its digits: rounding could claim certainty.
 
     Examples:
         >>> in_percent(0.95), in_percent(0.975), in_percent(0.9999, " %")
@@ -42,7 +42,7 @@ def in_percent(level: float, sign: str = "%") -> str:
 
 
 def told_apart(value: float, other: float, digits: int, sign: str = "") -> str:
-    """Return a number with so many digits after the point, or as many as say on which side of another one it is.
+    """Return a number with `digits` decimals, or as many as show on which side of `other` it lies.
 
     Examples:
         >>> told_apart(60.0284, 60.03, 2), told_apart(1.04, 1.0, 1), told_apart(1.3, 1.0, 1), told_apart(1.0, 1.0, 1)
@@ -59,11 +59,11 @@ def told_apart(value: float, other: float, digits: int, sign: str = "") -> str:
 
 
 MANY_TIMES = 40.0
-"""Times as fast above which nothing but that is said: the faster one is then lost in what every call takes."""
+"""Speed-up above which only this lower limit is reported: overhead of each call then dominates the faster one."""
 
 
 def times_as_fast(speed: tuple[float, float, float]) -> str:
-    """Return how many times as fast something is, the median and its range, to the digits that are known.
+    """Return a speed-up, the median with its range, to the digits that are known.
 
     Examples:
         >>> times_as_fast((1.93, 1.86, 1.95)), times_as_fast((2.4, 1.1, 3.9)), times_as_fast((1.1, 0.9, 1.3))
@@ -81,7 +81,7 @@ def times_as_fast(speed: tuple[float, float, float]) -> str:
 
 
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
-    """Return the first of some names, with dots where there are more; the middle of a long one is left out.
+    """Return the first few names, with dots where there are more; long names lose their middle.
 
     Examples:
         >>> some(["a", "b"]), some([1, 2, 3], 2)
@@ -92,7 +92,7 @@ def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
 
 
 def quoted(value: object, most: int = 80) -> str:
-    r"""Return what a file holds as a message quotes it: in one line, escaped, and shortened in the middle.
+    r"""Return a value from a file as messages quote it: on one line, escaped, and shortened in the middle.
 
     Examples:
         >>> quoted("a\nb"), quoted("a" * 100, 12)
@@ -102,7 +102,7 @@ def quoted(value: object, most: int = 80) -> str:
 
 
 def listed(things: Sequence[object], word: str = "and") -> str:
-    """Return things as words, with a word before the last of them.
+    """Return things as a list in words, with a word before the last one.
 
     Examples:
         >>> listed(["a"]), listed([4, 5, 6], "or")
@@ -113,7 +113,7 @@ def listed(things: Sequence[object], word: str = "and") -> str:
 
 
 def is_generic(name: str) -> bool:
-    """Return whether a folder's name says nothing of the model in it.
+    """Return whether a folder's name does not identify the model in it.
 
     Examples:
         >>> is_generic("checkpoint-500"), is_generic("electra-500")
@@ -123,7 +123,7 @@ def is_generic(name: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return a model's name without organisation or folder; with its folder where it says nothing by itself.
+    """Return a model's name without organisation or folder; generic names keep their folder.
 
     Examples:
         >>> short_name("google/electra-base-discriminator")
@@ -137,7 +137,7 @@ def short_name(name: str) -> str:
 
 
 def short_names(model: str, reference: str) -> tuple[str, str]:
-    """Return both names without organisation or folder, or the whole names where that would confuse the two.
+    """Return both names without organisation or folder, or the full names where the short ones are equal.
 
     Examples:
         >>> short_names("google/electra-base-discriminator", "google-bert/bert-base-cased@main")
@@ -150,8 +150,8 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Return names without organisation or folder; whole names where that would confuse any two, paths without what
-    all of them begin with.
+    """Return names without organisation or folder; full names where two would be equal, paths without
+    their common beginning.
 
     Examples:
         >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/bert-tiny", "new/bert-tiny"])
@@ -167,7 +167,7 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a question that ends a message about a misspelt name; empty where no name is near.
+    """Return a question with the closest name, to end a message about a misspelt one; empty if none is close.
 
     Examples:
         >>> nearest("fall of inofnce", ["fall of InfoNCE", "plateau of CKA"])

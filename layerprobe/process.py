@@ -1,4 +1,4 @@
-"""What belongs to the whole process, how several threads change it, and what a forked process must not do."""
+"""State of the whole process: how several threads change it, and what a forked process must avoid."""
 
 import contextlib
 import io
@@ -18,11 +18,11 @@ _ADVICE = {
     "can't start new thread|resource temporarily unavailable": "raise the limit of processes and threads (ulimit -u)",
     "no usable temporary directory": "free space, or name another folder with TMPDIR",
 }
-"""By what errors say, of Python and of libraries that it loads."""
+"""Advice by the text of an error, of Python and of its libraries."""
 
 
 def limit_advice(error: BaseException) -> str | None:
-    """Return what to do where the system has no more memory, files, threads or room; None of another error.
+    """Return advice where the system runs out of memory, files, threads or space; None for other errors.
 
     Examples:
         >>> limit_advice(OSError(24, "Too many open files"))
@@ -36,27 +36,27 @@ Context = Callable[[], AbstractContextManager[None]]
 
 
 _STATE = {"lost threads": False}
-"""Whether this process was forked after torch was imported, whose threads are not here."""
+"""Whether this process was forked after torch was imported, so that torch's threads are missing."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _STATE.update({"lost threads": "torch" in sys.modules}))
 
 
 def use_one_thread_if_forked() -> None:
-    """Let torch compute on one thread in a forked process: OpenMP of GNU waits for ever for threads of its parent."""
+    """Restrict torch to one thread in a forked process: GNU's OpenMP would wait for its parent's threads for ever."""
     if _STATE["lost threads"]:
         sys.modules["torch"].set_num_threads(1)
         _STATE["lost threads"] = False
 
 
 MAKING_MODELS = threading.RLock()
-"""In which models are made: transformers replaces `torch.nn.init` meanwhile. No other lock is taken in it."""
+"""Lock for making models: transformers replaces `torch.nn.init` meanwhile. No other lock is taken inside it."""
 
 
 def while_needed(change: Context) -> Context:
-    """Make the change of a context hold while any thread is in it: the first one makes it, the last one undoes it.
+    """Share a context between threads: the first to enter makes its change, the last to leave undoes it.
 
-    Contexts that each put back what they found leave the change behind where threads overlap.
+    Contexts that each restore an earlier state leave the change behind where threads overlap.
 
     Examples:
         >>> @while_needed
@@ -89,7 +89,7 @@ def while_needed(change: Context) -> Context:
                     undo.close()
 
     def forked() -> None:
-        """Undo it in a process forked by a thread that is not in it."""
+        """Undo the change in a process forked by a thread outside the context."""
         if within and get_ident() not in within.values():
             within.clear()
             undo.close()
@@ -102,7 +102,7 @@ def while_needed(change: Context) -> Context:
 @while_needed
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Keep away what libraries warn of."""
+    """Suppress warnings of libraries."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -111,11 +111,11 @@ def without_warnings() -> Iterator[None]:
 @while_needed
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Keep away what is printed."""
+    """Suppress printed output."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 def silence_if(needed: bool) -> AbstractContextManager[None]:
-    """Keep away what is printed where that is needed: what code prints that came with a model."""
+    """Suppress printed output on request: code that comes with a model may print."""
     return silence() if needed else contextlib.nullcontext()

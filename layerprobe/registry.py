@@ -1,6 +1,6 @@
-"""A registry of named things: those of layerprobe and those of other packages' entry points.
+"""A registry of named things from layerprobe and from the entry points of other packages.
 
-Knows names and where they lead, imports nothing before it is used.
+Knows names and their targets; imports nothing before it is used.
 """
 
 import logging
@@ -21,17 +21,17 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Named things, loaded on first use.
 
-    Another package adds to it in its `pyproject.toml`:
+    Another package adds an entry in its `pyproject.toml`:
 
         [project.entry-points."layerprobe.readings"]
         "token count" = "toy_package.readings:token_count"
 
     Args:
-        group: Of the entry points, such as layerprobe.readings.
-        kind: The type of what is registered.
-        what: What one of them is called in messages, such as reading.
-        shipped: By name, `module:attribute` of things that come with layerprobe; or `module:attribute` of such a
-            mapping, where those who have the registry are not to know them.
+        group: Name of the group of entry points, such as layerprobe.readings.
+        kind: Type of the registered things.
+        what: Noun for one of them in messages, such as reading.
+        shipped: `module:attribute` of each thing in layerprobe by name; or `module:attribute` of such a
+            mapping, where importers of the registry must not know them.
     """
 
     def __init__(self, group: str, kind: type[T], *, what: str, shipped: Mapping[str, str] | str) -> None:
@@ -43,12 +43,12 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @cached_property
     def shipped(self) -> dict[str, EntryPoint]:
-        """The things that come with layerprobe, by name."""
+        """Things that come with layerprobe, by name."""
         rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
         return {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
 
     def add(self, rows: Mapping[str, str], *, listed: bool = True) -> None:
-        """Add things of layerprobe that those who have the registry are not to know; unlisted, had by name alone."""
+        """Add things of layerprobe unknown to importers of the registry; unlisted ones are reached by name alone."""
         self._unlisted.update(() if listed else rows)
         self.shipped.update(
             {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
@@ -61,7 +61,7 @@ class Registry(Mapping[str, T], Generic[T]):
         for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
             if entries.setdefault(entry.name, entry) != entry:
                 logger.warning(
-                    "the %s %r of %s is left out: there is one of that name", self.what, entry.name, entry.value
+                    "the %s %r of %s is ignored: this name is already registered", self.what, entry.name, entry.value
                 )
         return entries
 
@@ -75,32 +75,32 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._entries
 
     def __getitem__(self, name: str) -> T:
-        """Return what is registered under a name."""
+        """Return the thing registered under a name."""
         if name not in self._loaded:
             self.check(name)
             self._loaded[name] = self._load(self._entries[name])
         return self._loaded[name]
 
     def usable(self) -> dict[str, T]:
-        """Return all, but for those of other packages that cannot be loaded, which are left out with a warning."""
+        """Return all entries; those of other packages that cannot be loaded are skipped with a warning."""
         for name in self:
             try:
                 self[name]
             except DataError as error:
                 if name not in self._broken:
-                    logger.warning("%s: it is left out", error)
+                    logger.warning("%s: skipped", error)
                 self._broken.add(name)
         return {name: self._loaded[name] for name in self if name in self._loaded}
 
     def check(self, name: str) -> None:
-        """Raise unless a name is registered; nothing is loaded."""
+        """Raise unless a name is registered; loads nothing."""
         if name not in self._entries:
             raise DataError(
                 f"expected a {self.what}, one of {', '.join(self)}, got {name!r}{nearest(name, self._entries)}"
             )
 
     def reload(self) -> None:
-        """Forget loaded things and the packages found."""
+        """Forget loaded things and discovered packages."""
         self._loaded.clear()
         self.__dict__.pop("_entries", None)
 

@@ -1,4 +1,4 @@
-"""Torch's global state: the generators of weights and dropout, and modes that a caller may have set.
+"""Torch's global state: generators of weights and dropout, and modes that a caller may have set.
 
 Knows devices; knows no model.
 """
@@ -18,12 +18,12 @@ from torch.overrides import TorchFunctionMode
 from layerprobe.process import while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
-"""Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""
+"""Kinds of devices that may have autocast on; `without_autocast` turns it off only there."""
 
 
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
-    """Compute in the precision of the numbers, whatever `torch.autocast` the caller is in."""
+    """Compute in the tensors' own precision, even inside the caller's `torch.autocast`."""
     with contextlib.ExitStack() as stack:
         for kind in _CASTING:
             if torch.is_autocast_enabled(kind):
@@ -33,7 +33,7 @@ def without_autocast() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_torch() -> Iterator[None]:
-    """Make weights that can be trained, and train them, in the caller's `no_grad` and `inference_mode`, too."""
+    """Make and train weights with gradients, even inside the caller's `no_grad` or `inference_mode`."""
     with without_autocast(), torch.inference_mode(False), torch.enable_grad():
         yield
 
@@ -63,13 +63,13 @@ def exact_products() -> Iterator[None]:
 
 _IN_USE = threading.RLock()
 _DRAWS = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"}
-"""Functions of tensors and of `torch.nn.init` that draw all values anew."""
+"""Functions of tensors and of `torch.nn.init` that overwrite all values with random ones."""
 _ASKING = "get_torch_context_manager_or_global_device"
 
 
 @contextlib.contextmanager
 def drawing(seed: int | None = None) -> Iterator[None]:
-    """Draw from the CPU's generator, on which weights are drawn, from a seed or as it is; leave it as it was.
+    """Draw from the CPU's generator, which draws weights, optionally from a seed; restore its state afterwards.
 
     Other threads wait, as in `seeded`.
     """
@@ -80,11 +80,11 @@ def drawing(seed: int | None = None) -> Iterator[None]:
 
 
 class Undrawn(TorchFunctionMode):
-    """Within it, in this thread, models are made without drawing weights, which are replaced later.
+    """Make models in this thread without drawing weights, which are replaced later.
 
-    Layers of torch keep what was in the memory, which nothing touches. What code draws by itself is 0: it may draw
-    until all values lie in a range. Models of transformers do not initialise their weights on the meta device, as which
-    it shows itself to them.
+    Layers of torch keep uninitialised memory. Values that model code draws by itself are 0: such code may draw
+    until all values lie in a range. Models of transformers skip initialisation on the meta device, so the mode
+    reports the meta device to them.
     """
 
     def __torch_function__(
@@ -103,13 +103,13 @@ class Undrawn(TorchFunctionMode):
 
 
 _LARGE = 2**22
-"""Entries of a weight above which it is no memory of its own, see `SharedWeights`."""
+"""Entries above which a weight shares memory, see `SharedWeights`."""
 
 
 class SharedWeights(TorchFunctionMode):
-    """Within it, in this thread, models are made with random weights of which large ones are views of one small tensor.
+    """Make models in this thread with random weights; large weights are views of one small tensor.
 
-    So models of any size take little memory and time. No two rows or columns of a weight are equal.
+    Models of any size then take little memory and time. No two rows or columns of a weight are equal.
     """
 
     def __torch_function__(
@@ -119,7 +119,7 @@ class SharedWeights(TorchFunctionMode):
         written = args[0] if args else kwargs.get("tensor")
         if (name == "__setitem__" or re.fullmatch("[a-z].*_", name)) and self._is_shared(written):
             return written
-        if func is torch.linalg.qr:  # what orthogonal weights are drawn by takes minutes
+        if func is torch.linalg.qr:  # drawing orthogonal weights takes minutes
             return args[0], torch.ones(2 * args[0].shape[-1:])
         if func in (torch.empty, torch.randn):
             empty = func(*args, **{**kwargs, "device": "meta"})
@@ -140,9 +140,9 @@ class SharedWeights(TorchFunctionMode):
 
 @contextlib.contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed the generators, unless the seed is None, and leave them in the end as they were.
+    """Seed the generators, unless the seed is None, and restore their states at the end.
 
-    Other threads wait: what they drew would be missing here.
+    Other threads wait: their draws would change the numbers here.
     """
     with _IN_USE:
         before = rng_states(device)
@@ -155,7 +155,7 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
 
 def rng_states(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of the generators that dropout on a device draws from."""
+    """Return the states of the generators that dropout uses on a device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -165,7 +165,7 @@ def rng_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
-    """Go back to such states."""
+    """Restore states from `rng_states`."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,7 +1,7 @@
-"""Every layer of a model while sentence-transformers trains it, and a model cut at one of them.
+"""Score every layer of a model while sentence-transformers trains it, and truncate such a model at a layer.
 
-Knows loaded models of sentence-transformers, and tasks; knows no store. Layers are found by looking at a forward pass,
-as everywhere, and compared with truncated models when an evaluator first sees a model, not at each evaluation.
+Knows loaded models of sentence-transformers, and tasks; knows no store. Layers are located in a forward pass,
+and compared with truncated models when an evaluator first meets a model, not at each evaluation.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ from layerprobe.tasks.values import Items, Task, TextSplit
 try:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
-except ImportError:  # said in one line where they are used
+except ImportError:  # reported where they are used
     BaseEvaluator = SentenceTransformer = object  # type: ignore[assignment, misc]
 
 logger = logging.getLogger(__name__)
@@ -57,27 +57,27 @@ Primary = Literal["best", "mean"]
 class LayerEvaluator(BaseEvaluator):
     """Score every layer of a model on a task while sentence-transformers trains it, in one pass over the texts.
 
-    For `SentenceTransformerTrainer(evaluator=...)`. Layer l is scored as the model that `truncate` makes of it, by the
+    For `SentenceTransformerTrainer(evaluator=...)`. Layer l is scored as the model from `truncate` at l, with the
     metrics of the kind of task, 0 .. 1: `{name}_layer_3_spearman_cosine`; `{name}_best_layer`, its score
     `{name}_best_spearman_cosine` with the ends of its interval over items, `..._low` and `..._high`; and the mean over
     layers, `{name}_mean_spearman_cosine`. Pairs, triplets and documents are scored by cosines, classes and numbers by
-    a probe that is fitted on the train split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN.
-    Modes of modules, hooks, random numbers, device and precision are left as they were.
+    a probe refitted on the train split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN.
+    Modes of modules, hooks, random numbers, device and precision stay as they were.
 
     Args:
-        task: As `load_task` returns it, of a kind that is scored untrained by one embedding a text.
-        split: Scored; by default validation, or all of data without predefined splits where nothing is fitted.
-        name: Put before the names of metrics, and into that of the file.
-        batch_size: Texts at a time.
-        primary: What checkpoints are chosen by: the score of the best layer, the mean, or the score of one layer.
-        heads: Behind which layers Dense and LayerNorm stand: the last, as in an export, or every one, as where
+        task: A task from `load_task`, of a kind that can be scored untrained with one embedding per text.
+        split: Split to score; by default validation, or all of data without predefined splits where nothing is fitted.
+        name: Prefix of the metrics' names and part of the file's name.
+        batch_size: Texts per batch.
+        primary: Score that chooses checkpoints: the best layer's, the mean, or one layer's.
+        heads: Layers followed by Dense and LayerNorm: the last, as in an export, or every one, as
             `AdaptiveLayerLoss` trains them.
-        truncate_dim: Features kept of an embedding, as by `MatryoshkaLoss`; by default the model's own.
+        truncate_dim: Features to keep of an embedding, as in `MatryoshkaLoss`; by default the model's own.
         write_csv: Whether each evaluation adds a row to a file in the trainer's folder.
 
     Raises:
-        LayerProbeError: If sentence-transformers is not installed, or it is no such task, split or choice; when called,
-            if the layers of the model are not those of its truncations, or an export could not keep its modules.
+        LayerProbeError: If sentence-transformers is not installed, or the task, split or choice is unsupported; when
+            called, if the model's layers differ from its truncations, or an export could not keep its modules.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class LayerEvaluator(BaseEvaluator):
         self.task = checked_task(task)
         self.kind = kind = KINDS[self.task.kind]
         if kind.zero_shot == "own" and kind.outputs is None:
-            raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
+            raise DataError(f"expected a task scored by embeddings of texts, got one of kind {kind.name}")
         self.split: TextSplit = split or ("all" if self.task.one_piece and not kind.fits else "validation")
         check_choice(self.split, TextSplit, name="split")
         check_choice(heads, Heads, name="heads")
         if isinstance(primary, str):
             check_choice(primary, Primary, name="primary")
         if kind.zero_shot == "probe" and self.split in ("train", "all"):
-            raise DataError(f"expected the validation or the test split, as a probe is fitted on train, got {split}")
+            raise DataError(f"expected the validation or the test split (a probe is fitted on train), got {split}")
         if readable_as(self.task.split(self.split).texts) != "text":
             raise DataError("expected a task of texts, got one of images")
         whole = isinstance(truncate_dim, Integral) and not isinstance(truncate_dim, bool)
@@ -137,7 +137,7 @@ class LayerEvaluator(BaseEvaluator):
         splits = dict.fromkeys((self.split, self.kind.fitted_on or self.split))
         items = {split: self.task.split(split).with_prompts(*prompts) for split in splits}
         row = {text: i for i, text in enumerate(dict.fromkeys(text for part in items.values() for text in part.texts))}
-        # queries and documents begin with their prompts, other texts are given the model's own
+        # queries and documents have their own prompts, other texts get the model's
         layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
         evaluations: dict[int, Evaluation] = {}
         for layer, values in enumerate(layers):
@@ -160,7 +160,7 @@ class LayerEvaluator(BaseEvaluator):
         return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
 
     def _scored(self, values: Layer, row: dict[str, int], items: dict[TextSplit, Items]) -> Evaluation:
-        # but for rounding
+        # apart from rounding
         if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
             raise DegenerateLayerError("its embedding is the same for all texts")
         outputs = partial(outputs_of_layer, values, lambda texts: np.array([row[text] for text in texts]), self.task)
@@ -186,8 +186,8 @@ class LayerEvaluator(BaseEvaluator):
     def _embedded(self, model: Any, texts: list[str], *, prompt: str | None) -> list[Layer]:
         """Return the (text, width) embeddings of texts by every layer, from one pass.
 
-        Within it the embedding of a text is what it is at every layer, one behind the other, so that all are made in
-        the precision which a trainer has set for its forward pass.
+        During the pass a text's embedding holds all layers, concatenated, so that all are computed in the precision
+        that a trainer has set for its forward pass.
         """
         (inner, _), modules = parts_of(model), list(model)
         if not isinstance(self.primary, str):
@@ -205,7 +205,7 @@ class LayerEvaluator(BaseEvaluator):
             for state in inputs:
                 features = {**read, "token_embeddings": stack.through_tail(inner, state, width)}
                 for later in following:
-                    features = later.forward(features)  # not called, as this hook would be
+                    features = later.forward(features)  # a call would run this hook again
                 embeddings.append(features["sentence_embedding"])
             inputs.clear()
             embeddings.append(output["sentence_embedding"])
@@ -214,10 +214,10 @@ class LayerEvaluator(BaseEvaluator):
 
         with contextlib.ExitStack() as hooks:
             inputs = hooks.enter_context(stack.inputs_of_blocks(inner))
-            # what the modules behind it read, before they add to it
+            # the inputs of later modules, before they add to them
             hooks.enter_context(modules[0].register_forward_hook(lambda module, args, output: read.update(output)))
             hooks.enter_context(modules[-1].register_forward_hook(every_layer))
-            # where a device is named, no other process of distributed training embeds a part
+            # with a device, no other process of distributed training embeds a part
             how = {"prompt": prompt, "batch_size": self.batch_size, "device": str(model.device)}
             both = np.asarray(model.encode(texts, show_progress_bar=False, **how), dtype=np.float32)
         return np.split(both, np.cumsum(widths)[:-1], axis=1)
@@ -228,21 +228,21 @@ class LayerEvaluator(BaseEvaluator):
             file.seek(0)
             before, header = file.readline().strip(), ",".join(row)
             if before not in ("", header):
-                logger.warning("%s has other columns, as of another model: nothing is added to it", file.name)
+                logger.warning("%s has other columns, perhaps from another model: no row was added", file.name)
                 return
             file.write("\n".join([*([] if before else [header]), ",".join(map(str, row.values())), ""]))
 
 
 @plain_torch()
 def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "last") -> SentenceTransformer:
-    """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
+    """Return a copy of a model cut at a layer, 0 .. n_blocks or a result that chooses one: its export in memory.
 
-    It has weights of its own, on the same device and in the same precision, ready to be trained but for those that are
-    frozen in the model, which is not changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
+    It has its own weights, on the same device and in the same precision, ready to be trained except for those that
+    are frozen in the model, which stays unchanged. For `heads` see `LayerEvaluator`; a warning lists what is left out.
 
     Raises:
-        LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers are not
-            those of its truncations, or an export could not keep its modules.
+        LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers differ from
+            its truncations, or an export could not keep its modules.
     """
     _check_installed("truncate")
     check_choice(heads, Heads, name="heads")
@@ -253,13 +253,13 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
         cut = TruncatedEncoder(encoder, number)
         cut.check_runs_alone()
         shorter = with_pooler(cut.model)
-        if encoder.model is inner:  # with adapters it is a merged copy, whose weights peft has frozen
+        if encoder.model is inner:  # with adapters: a merged copy with weights frozen by peft
             trained = {name: weight.requires_grad for name, weight in inner.named_parameters()}
             for name, weight in shorter.named_parameters():
                 weight.requires_grad_(trained.get(name, True))
         last = number == encoder.description.n_blocks
         behind = _behind(model, heads=heads, last=last, what=f"layer {number} is cut")
-        # the rest of the first module, with the shorter model where the whole one is
+        # copy the first module, with the shorter model in it
         modules = [copy.deepcopy(model[0], {id(whole): shorter}), *copy.deepcopy(behind)]
     options: Any = {name: getattr(model, name) for name in ("default_prompt_name", "similarity_fn_name")}
     options |= {"prompts": dict(cast(Any, model.prompts)), "device": str(model.device), "truncate_dim": dim}
@@ -276,7 +276,7 @@ def _check_installed(what: str) -> None:
 
 
 def _looked_at(model: Any) -> Encoder:
-    """Return the encoder of a model as it is, its layers compared with truncated models that share its weights."""
+    """Return the encoder of a model, its layers compared with truncated models that share its weights."""
     inner, tokenizer = parts_of(model)
     if any(hasattr(module, "get_base_layer") for module in inner.modules()):
         inner = copy.deepcopy(inner)
@@ -285,30 +285,30 @@ def _looked_at(model: Any) -> Encoder:
     check_modules([f"{type(module).__module__}.{type(module).__qualname__}" for module in model], name=checkpoint.label)
     encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
     if encoder.stack.blocks is None and encoder.description.n_blocks:
-        raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so that none can be watched")
+        raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so layerprobe cannot hook them")
     if reason := look(encoder):
         raise refusal(checkpoint.label, reason)
     return encoder
 
 
 def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
-    """Return the modules that stand behind a layer; warn of those left out of `what`, where that is said."""
+    """Return the modules that follow a layer; warn about those left out if `what` is given."""
     any_layer = (*FOR_ANY_LAYER, *(("Dense", "LayerNorm") if heads == "every" else ()))
     kinds = {module: type(module).__name__ for module in list(model)[1:]}
     left = [kind for kind in kinds.values() if not last and kind not in any_layer]
     if left and what:
-        logger.warning("%s without its %s, trained behind the last layer", what, " and ".join(left))
+        logger.warning("%s without its %s, which was trained on the last layer", what, " and ".join(left))
     return [module for module, kind in kinds.items() if last or kind in any_layer]
 
 
 @contextlib.contextmanager
 def _left_as_it_was(model: Any) -> Iterator[int | None]:
-    """Restore module modes and random states at the end; yield the model's `truncate_dim`, which is None meanwhile."""
+    """Restore module modes and random states at the end; yield the model's `truncate_dim`, None inside the block."""
     sentence_model = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
     if not sentence_model:
         raise ModelError(
-            "expected a SentenceTransformer whose first module holds a model of transformers, with adapters as "
-            f"model.add_adapter puts them in, got a {type(model).__name__}"
+            "expected a SentenceTransformer whose first module is a model of transformers, with any adapters added by "
+            f"model.add_adapter, got a {type(model).__name__}"
         )
     modes, dim = [(module, module.training) for module in model.modules()], model.truncate_dim
     with seeded(None, model.device):

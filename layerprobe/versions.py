@@ -1,7 +1,7 @@
-"""The version, those of what the numbers depend on, and what names of kept results count.
+"""Versions: of layerprobe, of its file formats, and of the computations that name stored results.
 
-What is kept on disk is named by everything that its numbers depend on. Where a change of the code alters numbers for
-the same name, the constant below that stands for it is raised, so that old results are recognised and never misread.
+Stored results are named by everything that their numbers depend on. A change of the code that alters numbers for
+the same name raises the constant below, so that old results are recognised and never misread.
 """
 
 import platform
@@ -10,36 +10,36 @@ from importlib import metadata
 __version__ = "0.4.0"
 
 FORMAT_VERSION = 4
-"""Of all that is kept as JSON with a checksum: results, runs, manifests of the store. Others are refused; those before
-0.4.0 had lower ones, or none."""
+"""Format of everything stored as JSON with a checksum: results, runs, manifests of the store. Others are refused; those
+before 0.4.0 had lower numbers, or none."""
 EMBEDDING_VERSION = 2
-"""Of pooled embeddings."""
+"""Pooled embeddings."""
 FIRST_USE_VERSION = 2
-"""Of what is looked at when a model is first used."""
+"""Checks at the first use of a model."""
 REMOVALS_VERSION = 1
-"""Of the order in which blocks are taken out; raised where another one would be found."""
+"""Order in which blocks are removed; raised where the search would find another one."""
 GRAPH_VERSION = 1
-"""Of graphs of encoders that other libraries than torch run."""
+"""Graphs of encoders for libraries other than torch."""
 SIMILARITY_VERSION = 8
-"""Of similarities and diagnostics."""
+"""Similarities and diagnostics."""
 RANK_VERSION = 4
-"""Of effective ranks with their errors."""
+"""Effective ranks with their errors."""
 PROBE_VERSION = 2
-"""Of logistic regression on frozen embeddings."""
+"""Logistic regression on frozen embeddings."""
 STS_PROBE_VERSION = 1
-"""Of ridge regression on frozen pairs."""
+"""Ridge regression on frozen pairs."""
 WORD_PROBE_VERSION = 1
-"""Of logistic regression on frozen token states."""
+"""Logistic regression on frozen token states."""
 ANSWER_PROBE_VERSION = 3
-"""Of linear probes of where answers begin and end."""
+"""Linear probes of the first and last token of answers."""
 FINETUNING_VERSION = 4
-"""Of the loop that fine-tunes truncated models."""
+"""Fine-tuning loop of truncated models."""
 ADAPTATION_VERSION = 1
-"""Of masked language modelling on texts of one's own."""
+"""Masked language modelling on the user's texts."""
 PRETRAINING_VERSION = 1
-"""Of encoders that are pretrained from scratch."""
+"""Encoders pretrained from scratch."""
 PRETRAINING_TEXTS_VERSION = 2
-"""The same for texts alone: the language has no unknown words, so its numbers stayed when [UNK] began to be masked."""
+"""Pretraining on texts; the language has no unknown words, so its numbers stayed when [UNK] began to be masked."""
 
 
 def versions() -> dict[str, str]:

@@ -44,7 +44,7 @@ def test_a_package_that_does_not_import(
     assert registry["ordered"] is OrderedDict
     for _ in range(2):
         assert registry.usable() == {"ordered": OrderedDict}
-    assert caplog.text.count("cannot be loaded: No module named 'not_there': it is left out") == 1
+    assert caplog.text.count("cannot be loaded: No module named 'not_there': skipped") == 1
 
 
 def test_a_package_that_ends_the_process(
@@ -60,7 +60,7 @@ def test_own_names_are_not_taken(
 ) -> None:
     install(monkeypatch, tmp_path, registry, "class Toy: pass", {"ordered": "Toy"})
     assert registry["ordered"] is OrderedDict
-    assert "the toy 'ordered' of toy_plugin:Toy is left out" in caplog.text
+    assert "the toy 'ordered' of toy_plugin:Toy is ignored" in caplog.text
 
 
 def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> None:

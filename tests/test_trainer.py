@@ -163,9 +163,9 @@ def test_a_head_of_every_layer(
     model = sentence_transformer(source(kind))
     cut = truncate(model, 1)
     assert kind not in [type(each).__name__ for each in cut]
-    assert f"layer 1 is cut without its {kind}, trained behind the last layer" in caplog.text
+    assert f"layer 1 is cut without its {kind}, which was trained on the last layer" in caplog.text
     found = LayerEvaluator(task)(model)
-    assert f"all layers but the last are scored without its {kind}, trained behind the last layer" in caplog.text
+    assert f"all layers but the last are scored without its {kind}, which was trained on the last layer" in caplog.text
     caplog.clear()
     kept = truncate(model, 1, heads="every")
     assert [type(each) for each in kept] == [type(each) for each in model]
@@ -255,9 +255,7 @@ def test_a_kind_scores_what_score_has(kind: str, split: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", BY_TOKENS)
 def test_what_tokens_score_is_refused(kind: str) -> None:
-    with pytest.raises(
-        DataError, match=f"expected a task that is scored by embeddings of texts, got one of kind {kind}"
-    ):
+    with pytest.raises(DataError, match=f"expected a task scored by embeddings of texts, got one of kind {kind}"):
         LayerEvaluator(toy_task_of(kind))
 
 
@@ -545,7 +543,7 @@ def test_a_file_of_other_columns_is_left_alone(
     file = tmp_path / "eval" / "layer_evaluation_results.csv"
     before = file.read_text()
     evaluator(truncate(model, 1), str(tmp_path / "eval"), 0.5, 4)
-    assert "has other columns, as of another model: nothing is added to it" in caplog.text
+    assert "has other columns, perhaps from another model: no row was added" in caplog.text
     assert file.read_text() == before
     assert len(before.splitlines()) == 2
     LayerEvaluator(task, name="none", write_csv=False)(model, str(tmp_path / "eval"))
@@ -580,7 +578,7 @@ def test_wrong_tasks(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected a Task, got the text 'stsb': load it first"):
         LayerEvaluator("stsb")  # type: ignore[arg-type]
     for split in ("train", "all"):
-        with pytest.raises(DataError, match=f"as a probe is fitted on train, got {split}"):
+        with pytest.raises(DataError, match=f"\\(a probe is fitted on train\\), got {split}"):
             LayerEvaluator(toy_task_of("classification"), split=split)  # type: ignore[arg-type]
 
 
@@ -625,7 +623,7 @@ def test_models_that_are_none(task: Task, tmp_path: Path) -> None:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     static = modules()["StaticEmbedding"](tiny_tokenizer().backend_tokenizer, embedding_dim=4)
-    words = "expected a SentenceTransformer whose first module holds a model of transformers"
+    words = "expected a SentenceTransformer whose first module is a model of transformers"
     cross = CrossEncoder(str(save_tiny("bert", tmp_path)), num_labels=1, device="cpu")
     others = (torch.nn.Linear(2, 2), 3, "all-MiniLM-L6-v2")
     for model in (SentenceTransformer(modules=[static], device="cpu"), cross, *others):

@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "score(no model in a list)": (lambda x: lp.score([x.m, 3], x.task), "expected"),
     "score(split)": (lambda x: lp.score(x.m, x.task, split="dev"), "split is 'dev', expected one of"),
     "find(model, texts)": (lambda x: lp.find(x.m, TEXTS), "expected a Task"),
-    "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected how many seeds"),
+    "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected a number of seeds"),
     "find(seeds=0)": (lambda x: lp.find(x.m, x.task, seeds=0), "at least one seed"),
     "find(budget)": (lambda x: lp.find(x.m, x.task, budget=15), "a share of the full sweep"),
     "finetune(old order)": (lambda x: lp.finetune(x.m, [1], x.task), "expected a Task"),

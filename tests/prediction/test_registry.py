@@ -107,7 +107,7 @@ def test_what_is_no_function_is_left_out(
     install(monkeypatch, tmp_path, RULES, TOY, {"three": "NUMBER"})
     assert [rule.name for rule in rules_for({})] == own
     words = "expected toy_plugin:NUMBER to be a function, the family of rules 'three', got a int"
-    assert f"{words}: it is left out" in caplog.text
+    assert f"{words}: skipped" in caplog.text
     with pytest.raises(DataError, match=words):
         RULES["three"]
     monkeypatch.undo()
