@@ -224,25 +224,27 @@ def front(title: str, file: str) -> str:
 
 
 def report() -> str:
-    """Return the first screen of the gallery's finding: the answer, how certain it is, four numbers, and the gains."""
+    """Return the first screen of the demo's page: the model, the answer, its confidence, four numbers, and the gains."""
     finding = load(GALLERY / "finding.json")
     conclusion = finding.conclusion
     headline, certainty = typeset_text(words.headline(conclusion)), typeset_text(words.certainty(conclusion))
-    pill = f'<rect x="20" y="54" width="{7.4 * len(certainty) + 24:.0f}" height="28" rx="14" fill="none"'
+    model = "layerprobe's example encoder: 8 blocks, pretrained like ELECTRA; similarity of sentence pairs"
+    pill = f'<rect x="20" y="64" width="{7.4 * len(certainty) + 24:.0f}" height="28" rx="14" fill="none"'
     parts = [
-        f'<g font-size="26">{text((20, 38), headline, "ink", bold=True)}</g>',
+        text((20, 18), model),
+        f'<g font-size="26">{text((20, 48), headline, "ink", bold=True)}</g>',
         f'{pill} stroke="var(--chosen)" stroke-width="1.5"/>',
-        text((32, 73), certainty, "ink", bold=True),
+        text((32, 83), certainty, "ink", bold=True),
     ]
     lines = wrap(typeset_text(words.sentence(conclusion)), 95)
-    parts += [text((20, 106 + 18 * place), line, "ink") for place, line in enumerate(lines)]
+    parts += [text((20, 116 + 18 * place), line, "ink") for place, line in enumerate(lines)]
     for number, (value, about) in enumerate(words.tiles(conclusion)):
         left = 20 + 172 * number
-        parts.append(f'<rect x="{left}" y="140" width="162" height="84" rx="8" fill="var(--grid)" opacity="0.6"/>')
-        parts.append(f'<g font-size="20">{text((left + 10, 165), typeset_text(value), "ink", bold=True)}</g>')
+        parts.append(f'<rect x="{left}" y="150" width="162" height="84" rx="8" fill="var(--grid)" opacity="0.6"/>')
+        parts.append(f'<g font-size="20">{text((left + 10, 175), typeset_text(value), "ink", bold=True)}</g>')
         lines = wrap(typeset_text(about), 21)
-        parts += [text((left + 10, 184 + 16 * place), line, "ink") for place, line in enumerate(lines)]
-    return svg(headline, [*parts, *gains(finding, top=250, bottom=500)], height=560)
+        parts += [text((left + 10, 194 + 16 * place), line, "ink") for place, line in enumerate(lines)]
+    return svg(f"{model}: {headline}", [*parts, *gains(finding, top=260, bottom=510)], height=570)
 
 
 def gains(finding: Finding, *, top: int, bottom: int) -> Iterator[str]:

@@ -80,6 +80,7 @@ def record(name: str) -> None:
             [*command(name), "--json"], cwd=folder, env=environment, stdout=subprocess.PIPE, check=True
         )
         text = done.stdout.decode().replace(f"{folder}/cache", "/home/me/.cache/layerprobe").replace(folder, "/home/me")
+    (DOCS / name).parent.mkdir(exist_ok=True)
     (DOCS / name).write_text(text, encoding="utf-8")
 
 

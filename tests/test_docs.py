@@ -16,6 +16,7 @@ import typer.testing
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
+from layerprobe.results import words
 from layerprobe.results.kept import load
 
 ROOT = Path(__file__).parents[1]
@@ -159,8 +160,15 @@ def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_readme_quotes_the_demo_as_it_prints_today() -> None:
-    answer, table, *_ = str(load(ROOT / "docs" / "gallery" / "finding.json")).split("\n\n")
-    assert f"```\n{answer}\n\n{table}\n\nExport it" in (ROOT / "README.md").read_text(encoding="utf-8")
+    conclusion = load(ROOT / "docs" / "gallery" / "finding.json").conclusion
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    quotation = " ".join(line.removeprefix("> ") for line in lines if line.startswith("> "))
+    headline, certainty = words.headline(conclusion), words.certainty(conclusion)
+    assert quotation.startswith(f"**{headline}** ({certainty.lower()}). ")
+    numbers = " ".join(itertools.chain.from_iterable(words.tiles(conclusion)))
+    quoted = re.findall(r"\d+\.\d+|\d+ %", quotation)
+    assert len(quoted) >= 4
+    assert set(quoted) <= {*re.findall(r"\d+\.\d+|\d+ %", f"{numbers} {certainty}")}
 
 
 def test_every_row_of_the_table_of_performance_has_its_script() -> None:
