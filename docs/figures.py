@@ -224,7 +224,7 @@ def front(title: str, file: str) -> str:
 
 
 def report() -> str:
-    """Return the first screen of the demo's page: the model, the answer, its confidence, four numbers, and the gains."""
+    """Return the first screen of the demo's page: model, answer, confidence, four numbers, and the gains."""
     finding = load(GALLERY / "finding.json")
     conclusion = finding.conclusion
     headline, certainty = typeset_text(words.headline(conclusion)), typeset_text(words.certainty(conclusion))

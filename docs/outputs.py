@@ -7,9 +7,9 @@ A comment before a block of code names the result, which a command printed with 
     Keep 4 of 8 blocks ...
     ```
 
-The block is what a terminal of 80 columns shows of it today; with `wide` behind the name it has all columns,
-with `answer` no table. `--record outputs/find.json` runs the last command above that comment on the files of
-`layerprobe demo`, and writes its result.
+The block is what a terminal of 80 columns shows of it today. A word after the name chooses: `wide` all columns,
+`answer` no table, the title of a further table that table alone. `--record outputs/find.json` runs the last command above
+the comment on the files of `layerprobe demo`, and writes its result.
 """
 
 import os
@@ -28,7 +28,7 @@ from layerprobe.results.kept import load
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "research").rglob("*.md"))]
-BLOCK = re.compile(r"(<!-- recorded: (\S+\.json)(?: (wide|answer))? -->\n+```\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(<!-- recorded: (\S+\.json)(?: ([\w ]+))? -->\n+```\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?(layerprobe (?:.*\\\n)*.*)$", re.MULTILINE)
 
 
@@ -36,11 +36,15 @@ def output(name: str, part: str | None) -> str:
     """Return what a terminal shows of a recorded result."""
     before = ON_COMMAND_LINE.set(True)
     try:
-        text = terminal.shown(load(DOCS / name), wide=part == "wide", steps=())
+        result = load(DOCS / name)
+        text = terminal.shown(result, wide=part == "wide", steps=())
     finally:
         ON_COMMAND_LINE.reset(before)
     if part == "answer":
         text = text.split("\n\n")[0]
+    elif part not in (None, "wide"):
+        table = next(table for table in result.details if table.title == part)
+        text = terminal.fitted(table, terminal.WIDTH)
     return f"{text.rstrip()}\n"
 
 
