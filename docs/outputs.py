@@ -8,7 +8,7 @@ A comment before a block of code names the result, which a command printed with 
     ```
 
 The block is what a terminal of 80 columns shows of it today. A word after the name chooses: `wide` all columns,
-`answer` no table, the title of a further table that table alone. `--record outputs/find.json` runs the last command above
+`answer` no table, the title of a further table that table. `--record outputs/find.json` runs the last command above
 the comment on the files of `layerprobe demo`, and writes its result.
 """
 
