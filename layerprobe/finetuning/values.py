@@ -21,7 +21,7 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import drawn_anew_in_all
+from layerprobe.stats.sentences import joint_error_sources
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.training.values import check_protocol
 
@@ -291,7 +291,7 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
             form=".2f",
             interval=True,
             meaning="Of the mean.",
-            over=drawn_anew_in_all(outcome.error for outcome in outcomes if outcome and outcome.error)
+            over=joint_error_sources(outcome.error for outcome in outcomes if outcome and outcome.error)
             or "over new seeds",
         ),
         column(

@@ -19,7 +19,7 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import drawn_anew_in_all
+from layerprobe.stats.sentences import joint_error_sources
 
 PASSED = {1: True, -1: False, 0: None}
 """Whether a difference of a sign is a gain; None where it is not significant."""
@@ -254,7 +254,7 @@ class RecipeResult(Shown):
                 title=ends,
                 form=".2f",
                 interval=True,
-                over=drawn_anew_in_all(row.outcome.error for row in rows if row.outcome.error) or "over new seeds",
+                over=joint_error_sources(row.outcome.error for row in rows if row.outcome.error) or "over new seeds",
             ),
             outcome("seeds", lambda outcome: len(outcome.seeds), meaning="Runs.", more=True),
             outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),

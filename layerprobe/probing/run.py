@@ -37,7 +37,7 @@ from layerprobe.probing.values import (
 )
 from layerprobe.probing.weighted_sum import fit_of_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
-from layerprobe.stats.best import of_highest, state
+from layerprobe.stats.best import highest_quantile, state
 from layerprobe.stats.crossed import crossed, errors_known, item_covariance, item_units, least_variance, score_ends
 from layerprobe.stats.links import Links
 from layerprobe.stats.paired import ItemInfluences
@@ -152,7 +152,7 @@ class Board:
             freedom = item_units(n, self.links) - 1
             least = least_variance(n, self.links)
             below = np.ones(count)
-            joint = of_highest(covariance, level=level, freedom=freedom, least=least)
+            joint = highest_quantile(covariance, level=level, freedom=freedom, least=least)
             below[best] = joint / student(level, freedom)
             layers = [self.with_ends(*pair, least) for pair in zip(layers, below.tolist(), strict=True)]
             summed = summed and self.with_ends(summed, 1.0, least)

@@ -23,7 +23,7 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import drawn_anew_in_all
+from layerprobe.stats.sentences import joint_error_sources
 from layerprobe.stats.values import (
     TOLERANCE,
     MarginVerdict,
@@ -529,7 +529,7 @@ class Shrunk(Shown):
                     interval_title(error.level if error else 0.95),
                     ".1f",
                     interval=True,
-                    over=drawn_anew_in_all([error]) if error else "",
+                    over=joint_error_sources([error]) if error else "",
                 ),
             ),
             title="Size by size",
@@ -549,7 +549,7 @@ class Shrunk(Shown):
             of_whole = fmean(losses[0].whole) if losses else None
             ends = [loss and loss.interval for loss in rows]
             lost = Quantity("loss, points below the whole model", split, "lower")
-            over = drawn_anew_in_all(loss.error for loss in losses if loss.error)
+            over = joint_error_sources(loss.error for loss in losses if loss.error)
             return (
                 Column(name, [*(loss and fmean(loss.small) for loss in rows), of_whole], title, ".2f"),
                 Column(f"{name}_loss", [*(loss and loss.value for loss in rows), None], "loss", ".2f", quantity=lost),
@@ -619,7 +619,7 @@ class Shrunk(Shown):
         fronts = [", ".join(name for name, front in on.items() if way in front) for way in rows]
         metric = metric_title(losses[0].metric) if losses[0] else ""
         whole = None if self.vocabulary is None else self.vocabulary.whole
-        over = drawn_anew_in_all(loss.error for loss in losses if loss and loss.error)
+        over = joint_error_sources(loss.error for loss in losses if loss and loss.error)
         level = interval_title(0.95)
         of_score = f"{level} of the difference from the whole model (its own: of its score)"
         score = Line("score", interval="score_interval") if metric else Line("agreement")

@@ -1,1 +1,1 @@
-"""Scores with their errors: intervals, differences, which may be best, and what is said of them. Knows no models."""
+"""Scores with their errors: intervals, differences, sets with the best one, and sentences. Knows no models."""

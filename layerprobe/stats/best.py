@@ -1,15 +1,15 @@
-"""Scores with the covariance of their errors -> which may be the best, and how far below it each is.
+"""The scores that may be the best, and how far below the best each one is, from the covariance of their errors.
 
-Where several are equally the best, one of them stays: one that is left out may be as good, and is never called worse.
+If several are equally the best, one of them stays: one that is left out may be as good, and is never called worse.
 
-One statement, true as a whole at its level. Let b be the truly best and d_b the quantile of the largest of
-(e_j - e_b) / s_jb over all j, of the errors e and the standard errors s of differences. Where the largest is below d_b,
+The statement holds jointly at its level. Let b be the truly best and d_b the quantile of the largest of
+(e_j - e_b) / s_jb over all j, with the errors e and the standard errors s of differences. If the largest is below d_b,
 
-    b is among those j that no other is ahead of by more than d_j standard errors, and
+    b is among the j that no other exceeds by more than d_j standard errors, and
     the best - j is at most the largest of y_i - y_j + d_i s_ij over all such i.
 
 Source: multiple comparisons with the best: Hsu 1984 (Annals of Statistics 12); Edwards and Hsu 1983 (JASA 78); the
-error of what was chosen: Berk et al. 2013 (Annals of Statistics 41).
+error of a chosen score: Berk et al. 2013 (Annals of Statistics 41).
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 Array = NDArray[np.float64]
 
 DRAWS = 20_000
-"""Of the errors; a level of 95 % is then right to 0.2 points."""
+"""Number of draws of the errors; a level of 95 % is then accurate to 0.2 points."""
 
 
 def state(
@@ -43,15 +43,15 @@ def state(
     """Compare scores with the best of them.
 
     Args:
-        scores: (k,).
-        covariance: (k, k) of their errors.
-        level: With which all of the statement is true.
+        scores: (k,) scores.
+        covariance: (k, k) covariance of their errors.
+        level: Confidence level of the whole statement.
         freedom: Degrees of freedom of the covariance.
-        least: The variance that a difference has at least.
+        least: Smallest variance of a difference.
 
     Returns:
-        Numbers of the scores of which one is the best, ascending; and by how much the best is ahead of each score at
-        most, at least 0. All of it holds jointly at the level.
+        Ascending numbers of the scores that include the best; and upper bounds on how far each score is below the
+        best, at least 0. Everything holds jointly at the level.
 
     Examples:
         >>> state(np.array([70.0, 75.0, 74.9]), np.eye(3), level=0.95, freedom=1000)[0]
@@ -66,7 +66,7 @@ def state(
         others = np.arange(k) != best
         if others.any():
             largest = ((errors[:, others] - errors[:, [best]]) / spread[best, others]).max(axis=1)
-            # of one comparison at least, also where differences have no error but the least
+            # at least that of one comparison, also if differences have no error but `least`
             critical[best] = max(float(np.quantile(largest, level)), float(stats.t.ppf(level, freedom)))
     ahead = scores[:, None] - scores  # of row over column
     candidates = np.flatnonzero((ahead <= critical * spread).all(axis=0))
@@ -86,7 +86,7 @@ def compared_with_best(
     least: float,
     **about: Any,
 ) -> AgainstBest:
-    """Return scores, each with its interval, compared with the best of them; further arguments are fields."""
+    """Return scores with their intervals compared with the best of them; further arguments are fields."""
     candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
     return AgainstBest(
         scores=tuple(scores.tolist()),
@@ -110,20 +110,20 @@ def against_best(
 ) -> AgainstBest | None:
     """Return scores on the same items with their intervals, compared with the best of them; see `state`.
 
-    The highest was chosen for being high, so that its lower end is that of all scores together, at the quantile of max
-    over j of e_j / s_j. Its upper end, and both ends of the others, are those of one score.
+    The highest score was selected for being high, so that its lower end uses the quantile of max over j of e_j / s_j.
+    Its upper end, and both ends of the others, use the quantile of a single score.
 
     Args:
         values: (k,) scores, x 100.
-        influences: (k, n) influences of the items on each.
-        metric: What is scored by: intervals stay inside what it can be.
-        links: Which items share texts; none by default.
-        level: Of each interval, and of all that is said of the best together.
+        influences: (k, n) influences of the items on each score.
+        metric: Name of the metric; intervals stay inside its range.
+        links: Items that share texts; none by default.
+        level: Confidence level of each interval, and of the joint statement about the best.
         tolerance: Points that a score may be behind the best.
-        floor: What a trivial answer scores.
+        floor: Score of a trivial baseline.
 
     Returns:
-        None where nothing is known of the errors: of one item, or of items that all share a text.
+        None if errors are unknown: with one item, or items that all share a text.
     """
     check_level(level)
     scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
@@ -134,7 +134,7 @@ def against_best(
     errors = np.sqrt(np.maximum(np.diagonal(covariance), least))
     plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
     below = np.full(len(scores), plain)
-    below[chosen] = of_highest(covariance, level=level, freedom=freedom, least=least)
+    below[chosen] = highest_quantile(covariance, level=level, freedom=freedom, least=least)
     ends = zip(values, errors.tolist(), below.tolist(), strict=True)
     intervals = [score_ends(metric, value, error, down, plain) for value, error, down in ends]
     about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
@@ -154,20 +154,20 @@ def best_over_seeds(
 ) -> AgainstBest | None:
     """Return mean scores over the same seeds and items, compared with the best of them; see `state`.
 
-    Errors are over items and seeds, see `crossed_errors`; without influences over seeds alone.
+    Errors are over items and seeds, see `crossed_errors`; without influences, over seeds alone.
 
     Args:
         values: (k, S) scores of k candidates with the same S seeds, x 100.
-        influences: (k, S, n) influences of the items on each; None where outputs are not known.
-        intervals: Of the k means, each by itself.
-        chosen: Number of the one that other data chose, such as the validation split; by default the highest counts.
-        links: Which items share texts; none by default.
-        level: Of each interval, and of all that is said of the best together.
+        influences: (k, S, n) influences of the items on each score; None if outputs are unknown.
+        intervals: Intervals of the k means, one by one.
+        chosen: Number of the candidate chosen on other data, such as the validation split; by default the highest.
+        links: Items that share texts; none by default.
+        level: Confidence level of each interval, and of the joint statement about the best.
         tolerance: Points that a score may be behind the best.
-        floor: What a trivial answer scores.
+        floor: Score of a trivial baseline.
 
     Returns:
-        None where nothing is known of the errors: of one seed without influences.
+        None if errors are unknown: with one seed without influences.
     """
     by_seed = np.atleast_2d(np.asarray(values, dtype=np.float64))
     means, errors = by_seed.mean(axis=1), crossed_errors(by_seed, influences, links)
@@ -178,14 +178,14 @@ def best_over_seeds(
     return compared_with_best(means, covariance, intervals, floor=floor, chosen=chosen, **about)
 
 
-def of_highest(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:
-    """Return by how many standard errors the highest of several scores is too high at most, with (1 + level) / 2.
+def highest_quantile(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:
+    """Return the quantile, in standard errors, for the lower end of the highest score, at (1 + level) / 2.
 
-    It was chosen for being high: the quantile of the largest of e_j / s_j over all j, at least that of a single score,
-    which its upper end keeps. The arguments are those of `state`.
+    The score was selected for being high: this is the quantile of the largest e_j / s_j over all j, at least that of a
+    single score, which its upper end keeps. The arguments are those of `state`.
 
     Examples:
-        >>> round(of_highest(np.eye(25), level=0.95, freedom=1000), 1)
+        >>> round(highest_quantile(np.eye(25), level=0.95, freedom=1000), 1)
         3.1
     """
     errors = np.sqrt(np.maximum(np.diagonal(covariance), max(least, np.finfo(float).tiny)))
@@ -194,7 +194,7 @@ def of_highest(covariance: Array, *, level: float, freedom: float, least: float 
 
 
 def _drawn_errors(covariance: Array, freedom: float) -> Array:
-    """Return draws of Student's t with a covariance, (DRAWS, k)."""
+    """Return (DRAWS, k) draws of Student's t with a covariance."""
     values, vectors = np.linalg.eigh(covariance)
     rng = np.random.default_rng(0)
     errors = rng.standard_normal((DRAWS, len(values))) * np.sqrt(np.maximum(values, 0)) @ vectors.T

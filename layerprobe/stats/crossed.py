@@ -1,10 +1,10 @@
-"""Scores of several seeds on the same items: what would other items and other seeds have given? Knows numbers only.
+"""Errors over items and seeds of scores of several seeds on the same items. Knows numbers only.
 
-A score has two sources of error: the items that it is computed on and the seeds that the models were trained with. The
-two are crossed, since all seeds are scored on the same items: seeds average out, the items' error stays.
+A score has two sources of error: the items it is computed on and the seeds the models were trained with. They are
+crossed, since all seeds are scored on the same items: the error of seeds averages out, that of items stays.
 
 Source: Obuchowski and Rockette 1995 (Communications in Statistics, Simulation 24) and Hillis 2007 (Statistics in
-Medicine 26), of readers and cases; Owen 2007 (Annals of Applied Statistics 1), of crossed random effects.
+Medicine 26), on readers and cases; Owen 2007 (Annals of Applied Statistics 1), on crossed random effects.
 """
 
 import math
@@ -24,22 +24,22 @@ Array = NDArray[np.float64]
 
 
 def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
-    """Return the covariance, over other items, of the scores of several runs on the same items.
+    """Return the covariance over new items of the scores of several runs on the same items.
 
     C_rs = sum_i psi_ri psi_si / (n (n - 1)), and with links between items also over linked pairs,
 
         C_rs = sum over linked i, j of psi_ri psi_sj / n^2 * G / (G - 1),
 
-    of G texts, see `Links.units`; for no combination of runs is its variance then less than without them.
+    with G texts, see `Links.units`; links never reduce the variance of a combination of runs.
 
     Args:
         influences: (runs, n) influences of the items on each score.
-        links: Which items share texts; none by default.
+        links: Items that share texts; none by default.
 
     Returns:
         (runs, runs), in squared units of the score.
 
-    Source: dyads: Fafchamps and Gubert 2007 (Journal of Development Economics 83); Aronow, Samii and Assenova 2015
+    Source, on dyads: Fafchamps and Gubert 2007 (Journal of Development Economics 83); Aronow, Samii and Assenova 2015
     (Political Analysis 23).
     """
     psi = np.atleast_2d(np.asarray(influences, dtype=np.float64))
@@ -57,7 +57,7 @@ def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
 def square_root(covariance: Array) -> Array:
     """Return the symmetric square root of a covariance, or of a stack of them; negative eigenvalues count as 0.
 
-    There is one, where copies leave no Cholesky factor, and rounding does not turn it around as it does eigenvectors.
+    It exists where duplicates leave no Cholesky factor, and rounding does not flip it as it flips eigenvectors.
     """
     values, vectors = np.linalg.eigh(covariance)
     root: Array = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
@@ -65,21 +65,21 @@ def square_root(covariance: Array) -> Array:
 
 
 POOLED_ITEMS = 200
-"""Items of a score with which its own error counts as much as that of all scores."""
+"""Number of items at which a score's own error and the pooled error have equal weight."""
 
 
 def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -> Array:
-    """Shrink a covariance of scores over items towards its mean, more with fewer items.
+    """Shrink a covariance of scores over items towards its mean; the fewer items, the more.
 
-    With the weight w = n / (n + 200) of n items, variances become w v_i + (1 - w) mean(v), and correlations of scores
-    on common items w r_ij + (1 - w) mean(r). The variance of a correlation or an accuracy shrinks as it rises, so that
-    of few items a score that is high by luck would count as the most certain; and of few items some contrast of many
-    scores seems to have no error at all. All is as much larger as Student's interval is than the normal one.
+    With the weight w = n / (n + 200) for n items, variances become w v_i + (1 - w) mean(v), and correlations of scores
+    on common items w r_ij + (1 - w) mean(r). The variance of a correlation or an accuracy shrinks as the score rises,
+    so that with few items a score that is high by luck would seem the most certain, and some contrast of many scores
+    would seem to have no error. Everything is then scaled by the ratio of Student's interval to the normal one.
 
     Args:
-        covariance: (scores, scores), in squared units of the score; scores with a variance of 0 are left alone.
-        n_items: (scores,) items of each score; scores with common items have the same number.
-        units: Independent items of all scores together.
+        covariance: (scores, scores), in squared units of the score; scores with a variance of 0 stay unchanged.
+        n_items: (scores,) number of items of each score; scores with common items have the same number.
+        units: Number of independent items of all scores together.
     """
     from scipy import stats  # takes a second to load
 
@@ -101,25 +101,25 @@ def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -
 
 
 def item_units(n: int, links: Links | None) -> float:
-    """Return how many independent items n items are worth; errors are those of `item_covariance`."""
+    """Return the number of independent items that n items are worth; same errors as `item_covariance`."""
     if links is not None and len(links) != n:
-        raise MisalignedSamplesError(f"expected links between the {n} items that were scored, got {len(links)}")
+        raise MisalignedSamplesError(f"expected links between the {n} scored items, got {len(links)}")
     units = n if links is None else links.units
     if units <= 1:
-        raise DataError(f"expected at least two items that share no text for an error, got {n} of one text or none")
+        raise DataError(f"expected at least two items without a common text, to estimate an error, got {n}")
     return units
 
 
 def errors_known(n: int, links: Links | None) -> bool:
-    """Return whether n items say anything of errors: they are at least two, and not all of one text."""
+    """Return whether errors can be estimated from n items: at least two, not all with a common text."""
     return n > 1 and (links is None or links.units > 1)
 
 
 def least_variance(n: int, links: Links | None = None) -> float:
-    """Return the variance over items that a score x 100, or a difference of two, of n items has at least: (100 / G)^2.
+    """Return the smallest variance over items of a score x 100, or a difference of two, on n items: (100 / G)^2.
 
-    No score is known to less than one of its G independent items: one that is the same for all, such as an accuracy of
-    0, and a difference between equal outputs, show no error.
+    No score is known more precisely than one of its G independent items, even if its estimated error is 0, as for an
+    accuracy of 0 or a difference between equal outputs.
     """
     return (100 / item_units(n, links)) ** 2
 
@@ -127,11 +127,11 @@ def least_variance(n: int, links: Links | None = None) -> float:
 def score_ends(
     metric: str, value: float, error: float, below: float, above: float, *, difference: bool = False
 ) -> tuple[float, float]:
-    """Return the ends of the interval of a score x 100, or of a difference, so many standard errors below and above it.
+    """Return the interval of a score x 100, or of a difference, given the standard errors below and above it.
 
-    Near its edge a metric between 0 and 100 has an error that shrinks as the score rises, so that one that is high by
-    luck would seem certain. Its interval holds Wilson's, too, of as many items as the error is worth: p (1 - p) / v of
-    the share p with the variance v, and at least 1 / v^(1/2), which is that of `least_variance`.
+    The error of a metric between 0 and 100 shrinks near the edges of its range, so that a score that is high by luck
+    would seem certain. The interval therefore includes Wilson's for the number of items that the error corresponds to:
+    p (1 - p) / v with the share p and its variance v, and at least 1 / v^(1/2), as in `least_variance`.
 
     Source: Wilson 1927 (Journal of the American Statistical Association 22).
 
@@ -162,30 +162,30 @@ def crossed(
 
     With s^2 the variance of the S values, and C their covariance over items,
 
-        variance = s^2 / S + mean over pairs of seeds of C_st, of which neither is less than 0:
+        variance = s^2 / S + mean over pairs of seeds of C_st, neither less than 0.
 
-    s^2 has in it what the items do to each seed's score on its own, so that of their error only what they do to all
-    seeds alike is added. The degrees of freedom are those of the two parts, by their shares,
+    s^2 includes the effect of the items on each seed's score separately, so that only their common effect on all seeds
+    is added. The degrees of freedom are those of the two parts, weighted by their shares,
 
         1 / f = share / (S - 1) + (1 - share) / (items - 1).
 
-    Satterthwaite's squares of the shares would take the share of the seeds as known, which few seeds only estimate:
-    where it is half or more, intervals of two and three seeds then cover 87 to 94 % at a level of 95 %, and these 91 to
-    95 %; where it is less, 94 to 97 % (simulated in tests/stats/test_crossed.py).
+    Satterthwaite's squared shares would treat the share of the seeds as known, though few seeds only estimate it: if
+    it is half or more, his intervals of two and three seeds cover 87 to 94 % at a level of 95 %, and these 91 to 95 %;
+    if it is less, 94 to 97 % (simulated in tests/stats/test_crossed.py).
 
     Args:
         values: (S,) scores, or differences of scores, by seed, x 100.
-        influences: (S, n) influences of the items on each, of a difference the difference of influences; None where
-            outputs are not known: the interval is then over seeds alone.
-        links: Which items share texts; none by default.
+        influences: (S, n) influences of the items on each value (for a difference, the difference of influences); None
+            if outputs are unknown: the interval is then over seeds alone.
+        links: Items that share texts; none by default.
         level: Confidence level of the interval.
-        unit: What an item is called.
-        metric: What the values, x 100, are of: the interval stays inside what it can be, and the items' error is not
-            below that of `least_variance`. None for anything else.
+        unit: Name of an item.
+        metric: Metric of the values, x 100: the interval stays inside its range, and the items' error is at least that
+            of `least_variance`. None for anything else.
         difference: Whether the values are differences of two scores.
 
     Returns:
-        None for a single seed without influences, which says nothing of any error.
+        None for a single seed without influences, where the error is unknown.
     """
     from scipy import stats  # takes a second to load
 
@@ -228,23 +228,23 @@ def crossed_errors(
 ) -> tuple[Array, float, float] | None:
     """Return the errors of differences of the means of k scores over the same S seeds and items.
 
-    With C_st the covariance over items of all scores with seed s and all with seed t, and r the scores without the
-    means of their candidate and of their seed, which is the same order of examples for all,
+    With C_st the covariance over items of all scores with seed s and all with seed t, and r the scores minus the means
+    of their candidate and of their seed (which sets the same order of examples for all),
 
         covariance = diagonal of max(sum over seeds of r_k^2 / (S - 1), mean of these) / S + mean over pairs of C_st,
 
-    of which no combination of scores has a part below 0. A few seeds say little of one candidate's deviation, so that
-    none counts as steadier than the mean of all. The degrees of freedom are (k - 1)(S - 1) and those of the items, by
-    their shares of the mean variance of a difference.
+    so that no combination of scores has a negative variance. A few seeds say little about one candidate's deviation,
+    so that none counts as steadier than the mean of all. The degrees of freedom are (k - 1)(S - 1) and those of the
+    items, weighted by their shares of the mean variance of a difference.
 
     Args:
         values: (k, S) scores, x 100.
-        influences: (k, S, n) influences of the items on each; None where outputs are not known.
-        links: Which items share texts; none by default.
+        influences: (k, S, n) influences of the items on each score; None if outputs are unknown.
+        links: Items that share texts; none by default.
 
     Returns:
-        (k, k) covariance, in squared units of the score; the variance that a difference has at least; and the degrees
-        of freedom. None for a single seed without influences.
+        (k, k) covariance, in squared units of the score; the smallest variance of a difference; and the degrees of
+        freedom. None for a single seed without influences.
     """
     scores = np.atleast_2d(np.asarray(values, dtype=np.float64))
     k, n_seeds = scores.shape
@@ -265,14 +265,14 @@ def crossed_errors(
             same = np.mean([item_covariance(psi[:, seed], links) for seed in range(n_seeds)], axis=0)
             powers, vectors = np.linalg.eigh((n_seeds * of_items - same) / (n_seeds - 1))
             of_items = (vectors * np.maximum(powers, 0)) @ vectors.T
-    seeds, items = (_of_differences(part) for part in (of_seeds, of_items))
+    seeds, items = (_mean_difference_variance(part) for part in (of_seeds, of_items))
     share = seeds / (seeds + items) if seeds + items > 0 else float(n_seeds > 1)
     freedom = 1 / (share / (max(k - 1, 1) * max(n_seeds - 1, 1)) + (1 - share) / item_freedom)
     return of_seeds + of_items, least, freedom
 
 
-def _of_differences(covariance: Array) -> float:
-    """Return the mean variance of the difference of two scores; of a single one its own."""
+def _mean_difference_variance(covariance: Array) -> float:
+    """Return the mean variance of the difference of two scores; for a single score, its own variance."""
     k = len(covariance)
     if k == 1:
         return float(covariance[0, 0])
@@ -280,7 +280,7 @@ def _of_differences(covariance: Array) -> float:
 
 
 def common_variance(covariance: Array) -> float:
-    """Return the mean covariance of two runs, that of all but themselves; the variance of a single one."""
+    """Return the mean covariance of two different runs; for a single run, its variance."""
     runs = len(covariance)
     if runs == 1:
         return float(covariance[0, 0])

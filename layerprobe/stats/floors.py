@@ -1,4 +1,4 @@
-"""Floors of metrics: the scores of trivial answers that ignore the input. Knows numbers only."""
+"""Floors of metrics: the scores of trivial baselines that ignore the input. Knows numbers only."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.stats.values import Floor as Floor
 
 CUTOFF = 10
-"""Documents of a ranking that count."""
+"""Number of top documents of a ranking that count."""
 
 
 LARGEST_CLASS = "always predicting the largest class"
@@ -22,12 +22,12 @@ NO_ANSWER = "never answering"
 
 
 def class_floors(gold: ArrayLike) -> dict[str, Floor]:
-    """Return the floors of accuracy and macro F1, of one class for all items: the largest.
+    """Return the floors of accuracy and macro F1: always predicting the largest class.
 
     With a share p of the largest of C classes, accuracy is p and macro F1 2p / ((1 + p) C).
 
     Args:
-        gold: (n,) the class of each item.
+        gold: (n,) class of each item.
 
     Examples:
         >>> {name: round(floor.value, 1) for name, floor in class_floors([0, 0, 0, 1]).items()}
@@ -42,7 +42,7 @@ def class_floors(gold: ArrayLike) -> dict[str, Floor]:
 def decision_floors(gold: ArrayLike) -> dict[str, Floor]:
     """Return the floors of a decision between 1 and 0: F1, average precision and accuracy.
 
-    With a share p of ones, F1 of always predicting 1 is 2p / (1 + p), and average precision p.
+    With a share p of ones, always predicting 1 has F1 = 2p / (1 + p) and average precision p.
 
     Examples:
         >>> {name: round(floor.value, 1) for name, floor in decision_floors([0, 0, 0, 1]).items()}
@@ -57,24 +57,24 @@ def decision_floors(gold: ArrayLike) -> dict[str, Floor]:
 
 
 def zero_floors(*metrics: str, by: str) -> dict[str, Floor]:
-    """Return a floor of 0 for each metric: correlations of a random order, entities of whoever names none."""
+    """Return a floor of 0 for each metric, such as correlations of a random order, or F1 without entities."""
     return {metric: Floor(value=0.0, by=by) for metric in metrics}
 
 
 def ranking_floors(gains: Iterable[Sequence[float]], documents: Sequence[int]) -> dict[str, Floor]:
-    """Return what a random order of the documents scores in expectation, the mean over queries.
+    """Return the expected scores of a random order of the documents, averaged over queries.
 
-    Of N documents, R of them relevant with gains g and k = min(10, N): recall@10 is k / N, nDCG@10
+    With N documents, R of them relevant with gains g, and k = min(10, N): recall@10 is k / N, nDCG@10
 
         (sum g / N) sum_(i <= k) 1 / log2(i + 1) / (the same sum of the highest gains, each with its own place),
 
-    and MRR@10 sum_(i <= k) P(i) / i, of the place i of the first relevant document,
+    and MRR@10 sum_(i <= k) P(i) / i, with the rank i of the first relevant document,
 
         P(i) = R / (N - i + 1) prod_(j < i) (N - R - j + 1) / (N - j + 1).
 
     Args:
-        gains: By query, those of its relevant documents, above 0.
-        documents: By query, how many are ranked.
+        gains: Gains above 0 of the relevant documents, by query.
+        documents: Number of ranked documents, by query.
 
     Examples:
         >>> {name: round(floor.value, 2) for name, floor in ranking_floors([[1.0]], [100]).items()}
@@ -98,7 +98,7 @@ def _ndcg(gains: tuple[float, ...], n: int) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _first_relevant(relevant: int, n: int) -> float:
-    """Return the expected 1 / rank of the first of some relevant documents, 0 where it is not among the first 10."""
+    """Return the expected 1 / rank of the first relevant document, counted as 0 beyond rank 10."""
     place = np.arange(1, n - relevant + 2)
     later = np.cumprod(np.append(1.0, (n - relevant - place[:-1] + 1) / (n - place[:-1] + 1)))
     parts: NDArray[np.float64] = later * relevant / (n - place + 1) / place
@@ -106,7 +106,7 @@ def _first_relevant(relevant: int, n: int) -> float:
 
 
 def has_rare_class(counts: Iterable[int]) -> bool:
-    """Return whether a class has less than a fifth of the items of the largest: accuracy then says little of it.
+    """Return whether a class has less than a fifth of the items of the largest: accuracy then hardly depends on it.
 
     Examples:
         >>> has_rare_class([90, 10]), has_rare_class([30, 20, 10])

@@ -1,4 +1,4 @@
-"""Which items are not independent of each other, and what that does to sums of squares. Knows numbers of texts."""
+"""Items that share texts, and their effect on sums of squares. Knows numbers of texts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ Numbers = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Links:
-    """Items of one or more texts; two items are linked where they share a text, and an item with itself.
+    """Items of one or more texts; two items are linked if they share a text, and every item with itself.
 
-    Texts that count as one, such as those of a group, have one number.
+    Texts that count as one, such as those of a group, have the same number.
     """
 
     sides: tuple[Numbers, ...]
-    """(n,) numbers of each item's texts from 0, side by side: the first ones, the second ones and so on."""
+    """(n,) numbers from 0 of each item's texts: the first texts, the second texts and so on."""
 
     def __len__(self) -> int:
         return len(self.sides[0])
 
     @property
     def units(self) -> float:
-        """How many texts of equal weight would be worth as much: (sum_t n_t)^2 / sum_t n_t^2, at most n.
+        """Effective number of texts: (sum_t n_t)^2 / sum_t n_t^2, at most n.
 
-        Of several sides it is the least of all sides together and of each: where many questions are about few
-        contexts, the contexts count, however many different questions there are.
+        With several sides it is the smallest value for all sides together and for each side: if many questions are
+        about few contexts, the contexts count, however many different questions there are.
 
-        Source: Carter, Schnepel and Steigerwald 2017 (Review of Economics and Statistics 99), of clusters.
+        Source: Carter, Schnepel and Steigerwald 2017 (Review of Economics and Statistics 99), on clusters.
         """
         together = next(self._shared())[1].sum(axis=0)
         sizes = [together, *(np.bincount(side).astype(np.float64) for side in self.sides)]
@@ -44,8 +44,8 @@ class Links:
     def products(self, influences: Array) -> Array:
         """Return sum over linked i, j of psi_ri psi_sj for (runs, n) influences psi, as (runs, runs).
 
-        With A_rt the sum of psi_ri over the items of text t, that is sum_t A_rt A_st, less what pairs of items that
-        share two texts count twice, and so on. Linear in the number of items.
+        With A_rt the sum of psi_ri over the items of text t, it is sum_t A_rt A_st, minus the pairs of items that share
+        two texts and count twice, and so on. Linear in the number of items.
         """
         products: Array = np.zeros((len(influences), len(influences)))
         for sign, memberships in self._shared():
@@ -54,9 +54,9 @@ class Links:
         return products
 
     def _shared(self) -> Iterator[tuple[int, sparse.csr_array]]:
-        """Yield (n, sets) whether an item has all texts of a set: of all single texts, all pairs of them and so on.
+        """Yield (n, sets) matrices: whether an item has all texts of a set, for single texts, pairs of texts and so on.
 
-        Their signs are such that of two items that share any texts, the sets that both have add up to 1.
+        By their signs, the common sets of two items that share any text add up to 1.
         """
         texts = np.sort(np.stack(self.sides, axis=1), axis=1)
         again = np.zeros(texts.shape, dtype=bool)
@@ -74,7 +74,7 @@ class Links:
 
 
 def joined(*sides: Numbers) -> Numbers:
-    """Return (n,) numbers of connected components of items, connected where they share a text.
+    """Return (n,) numbers of the connected components of items; items that share a text are connected.
 
     Examples:
         >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()

@@ -1,4 +1,4 @@
-"""Scores of layers by which two saved results are compared, and what every item adds to them. Loads no numpy itself."""
+"""Scores of layers, and influences of items on them, to compare two saved results. Does not load numpy itself."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from layerprobe.stats.links import Links
 
 LARGEST = 2**22
-"""Numbers that are saved with a result at most, 11 MB of JSON; of more, results are compared without their items."""
+"""Largest number of influences saved with a result (11 MB of JSON); with more, results are compared without items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemInfluences:
-    """What every item adds to the scores of a result, saved with it, so that two results are compared in pairs."""
+    """Influences of items on the scores of a result, saved with it for paired comparisons."""
 
     digest: str
     """sha256 of the items and their targets."""
     n: int
     """Number of items."""
     scale: float
-    """What 1 in `influences` stands for, in points."""
+    """Points that correspond to 1 in `influences`."""
     influences: str
-    """(scores, n) in base64, as float16: by layer, and of each by seed."""
+    """(scores, n) influences by layer and seed, float16 in base64."""
     texts: str = field(default="", metadata=RARE)
-    """(sides, n) in base64, as int32: the texts of every item by number, where items share some."""
+    """(sides, n) numbers of each item's texts, int32 in base64; empty if no items share texts."""
 
     @classmethod
     def of(cls, influences: ArrayLike | None, *, digest: str, links: Links | None) -> ItemInfluences | None:
-        """Return influences, (scores, n), as they are saved; None of more than `LARGEST`, or that are not finite."""
+        """Return (scores, n) influences in their saved form; None if more than `LARGEST`, or not finite."""
         import numpy as np
 
         if influences is None or (psi := np.asarray(influences)).size > LARGEST or not np.isfinite(psi).all():
@@ -57,7 +57,7 @@ class ItemInfluences:
 
     @property
     def links(self) -> Links | None:
-        """Which items share texts; None where none do."""
+        """Items that share texts; None if none do."""
         from layerprobe.stats.links import Links
 
         return Links(sides=tuple(self._read(self.texts, "<i4").astype("i8"))) if self.texts else None
@@ -71,7 +71,7 @@ class ItemInfluences:
                 raise ValueError("a number is out of range")
             return read
         except ValueError as error:
-            raise DataError(f"expected influences of {self.n} items as layerprobe saves them: {error}") from error
+            raise DataError(f"cannot read the influences of {self.n} items: {error}") from error
 
 
 def _written(array: NDArray[Any], dtype: str) -> str:
@@ -80,22 +80,22 @@ def _written(array: NDArray[Any], dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredLayers:
-    """The scores of one model on one task by layer, as a result gives them to be compared with those of another."""
+    """Scores of one model on one task by layer, to compare with those of another result."""
 
     model: str
     task: str
     split: str
     primary: str
     unit: str
-    """What an item is called."""
+    """Name of an item."""
     scores: Mapping[int, tuple[float, ...]]
-    """By layer and seed, x 100."""
+    """Scores x 100 by layer and seed."""
     seeds: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """By layer; none where nothing was trained with one."""
+    """Seeds by layer; empty if nothing was trained with seeds."""
     errors: Mapping[int, Interval] = field(default_factory=dict)
-    """Of the mean score of a layer, where that is known."""
+    """Error of the mean score by layer, where known."""
     influences: ItemInfluences | None = None
-    """Of the scores, in their order."""
+    """Influences on the scores, in their order."""
 
     def influences_by_layer(self) -> dict[int, NDArray[np.float64]]:
         """Return the (seeds, n) influences on the scores of each layer, in points."""
@@ -104,5 +104,5 @@ class ScoredLayers:
         assert self.influences is not None
         rows, n_scores = self.influences.rows, [len(scores) for scores in self.scores.values()]
         if len(rows) != sum(n_scores):
-            raise DataError(f"expected influences on each of {sum(n_scores)} scores of {self.task}, got {len(rows)}")
+            raise DataError(f"expected influences on {sum(n_scores)} scores of {self.task}, got {len(rows)}")
         return dict(zip(self.scores, np.split(rows, np.cumsum(n_scores)[:-1]), strict=True))

@@ -1,4 +1,4 @@
-"""Statistics of scores over seeds and items: values only, without numpy, so that settings load quickly."""
+"""Values of statistics over seeds and items, without numpy, so that settings load quickly."""
 
 import math
 import statistics
@@ -13,65 +13,65 @@ from layerprobe.metrics.names import bounded
 from layerprobe.results.conclusion import Check, Fact, Verdict
 
 TOLERANCE = 0.5
-"""Points of a metric x 100 that what is enough, or smaller, may be behind the best, where nobody says."""
+"""Default loss allowed for a smaller model, in points of a metric x 100."""
 MarginVerdict = Literal["within", "not shown", "worse"]
-"""Whether a loss is shown to be within a margin, shown to be above it, or neither."""
+"""Whether a loss is within a margin, above it ("worse"), or neither is significant ("not shown")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """The score of a trivial answer on the same items."""
+    """The score of a trivial baseline on the same items."""
 
     value: float
-    """x 100."""
+    """Score x 100."""
     by: str
-    """The answer, as in "always predicting the largest class"."""
+    """The baseline, such as "always predicting the largest class"."""
 
     def unbeaten(self, interval: tuple[float, float] | None) -> bool:
-        """Return whether what has this interval is not above it; not where none is known."""
+        """Return whether a score with this interval is not significantly above the floor; False without interval."""
         return interval is not None and interval[0] <= self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBest:
-    """Scores on the same items, x 100, compared with the best of them; in the order of the scores."""
+    """Scores on the same items, x 100, compared with the best of them; all tuples are in the order of the scores."""
 
     scores: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """Of each on other items, Student's t; the lower end of the highest allows for its having been chosen."""
+    """Interval of each score over new items, Student's t; the lower end of the highest allows for selection."""
     behind: tuple[float, ...]
-    """Points that the best is ahead of each at most, at least 0; true of all at once."""
+    """Upper bounds, jointly valid, on the points that each score is behind the best, at least 0."""
     candidates: tuple[int, ...]
-    """Numbers of those of which one is the best, ascending."""
+    """Ascending numbers of the scores that include the best."""
     level: float
-    """Of each interval, and of all the rest together."""
+    """Confidence level of each interval, and of all other statements jointly."""
     tolerance: float
-    """Points that one may be behind the best."""
+    """Points that a score may be behind the best."""
     floor: Floor | None = None
-    """What a trivial answer scores; None where there is none."""
+    """Score of a trivial baseline; None if there is none."""
     chosen: int | None = field(default=None, metadata=RARE)
-    """The one that other data chose, such as the validation split; None where the highest score counts."""
+    """Number of the score chosen on other data, such as the validation split; None: the highest score is chosen."""
 
     @property
     def best(self) -> int:
-        """The number of the chosen one, else of the highest score, the earlier of equals."""
+        """Number of the chosen score, or else of the highest one, the earlier of equals."""
         if self.chosen is not None:
             return self.chosen
         return max(range(len(self.scores)), key=self.scores.__getitem__)
 
     @property
     def on_floor(self) -> bool:
-        """Whether none is above the floor with its error: then none is recommended."""
+        """Whether no score is significantly above the floor, so that none is recommended."""
         return self.floor is not None and self.floor.unbeaten(self.intervals[self.best])
 
     def smallest(self, costs: Sequence[float] = ()) -> int | None:
-        """Return the cheapest, by default the first, that is shown to be within the tolerance; None where none is."""
+        """Return the cheapest score (by default the first) that is surely within the tolerance; None if none is."""
         within = [i for i, behind in enumerate(self.behind) if behind <= self.tolerance and not self.on_floor]
         return min(within, key=costs.__getitem__ if costs else None, default=None)
 
     @property
     def verdict(self) -> Verdict:
-        """How much is known of the best one."""
+        """Confidence in the best one."""
         if self.on_floor:
             return Verdict.FAILED
         if self.candidates == (self.best,):
@@ -79,7 +79,7 @@ class AgainstBest:
         return Verdict.PROBABLE if self.behind[self.best] <= self.tolerance else Verdict.UNDECIDED
 
     def facts(self, split: str) -> dict[str, Fact]:
-        """Return the score of the best one, the floor, and, where another may be the best, how far it is behind."""
+        """Return the best score, the floor, and how far it may be behind if another score may be the best."""
         ends, level = self.intervals[self.best], self.level
         behind = self.behind[self.best]
         facts = {
@@ -97,7 +97,7 @@ class AgainstBest:
         return facts
 
     def names(self, names: Sequence[object]) -> dict[str, object]:
-        """Return what the best one is called, which may be the best, and what a trivial answer is, for templates."""
+        """Return the names of the best one, of those that may be the best, and of the floor, for templates."""
         best, candidates = names[self.best], tuple(names[i] for i in self.candidates)
         few = candidates if candidates != (best,) and len(candidates) < len(names) else ()
         every = tuple(names) if 1 < len(candidates) == len(names) else ()
@@ -105,7 +105,7 @@ class AgainstBest:
         return {"layer": best, "candidates": few, "every": every, "trivial": trivial}
 
     def checks(self, names: Sequence[object], split: str, costs: Sequence[float] = ()) -> Iterator[Check]:
-        """Yield which cheaper one is enough, and whether the best is above the floor."""
+        """Yield checks of a cheaper one that is enough, and of the floor."""
         if (smallest := self.smallest(costs)) not in (None, self.best):
             facts = self.facts(split) | {"lower": Fact(value=self.behind[smallest], least=self.tolerance)}
             yield Check(name="enough", passed=True, facts=facts, names={"enough": names[smallest]})
@@ -113,7 +113,7 @@ class AgainstBest:
             yield Check(name="floor", passed=True)
 
     def flag(self, i: int, costs: Sequence[float] = ()) -> str | None:
-        """Return what is to be said of one in a table."""
+        """Return the flag of a score in a table."""
         if self.on_floor:
             return None
         best = "best guess" if self.verdict is Verdict.UNDECIDED else "best"
@@ -136,16 +136,16 @@ class SeedScores:
     """One metric at one layer over seeds, x 100."""
 
     values: tuple[float, ...]
-    """By seed."""
+    """Values by seed."""
     mean: float
     std: float | None
     """Sample standard deviation; None for one seed."""
     interval: tuple[float, float] | None
-    """Of the mean, Student's t; None where nothing is known of its error, as for one seed alone."""
+    """Interval of the mean, Student's t; None if its error is unknown, as for one seed."""
 
 
 def seed_scores(values: Sequence[float], level: float = LEVEL, *, metric: str) -> SeedScores:
-    """Return scores of seeds, x 100, at least one, with mean, deviation and the interval over seeds alone.
+    """Return at least one score by seed, x 100, with mean, deviation and the interval over seeds alone.
 
     Examples:
         >>> seed_scores([71.0, 73.0], metric="accuracy").std
@@ -163,9 +163,9 @@ def seed_scores(values: Sequence[float], level: float = LEVEL, *, metric: str) -
 
 
 def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable[[T], float]) -> tuple[T, ...]:
-    """Return the items that no other beats, by ascending cost.
+    """Return the Pareto front: the items that no other beats, by ascending cost.
 
-    An item is beaten by one with no higher cost and no lower score, where one of the two is better.
+    An item is beaten by one with no higher cost and no lower score, if one of the two is better.
 
     Examples:
         >>> pareto_front([(3, 70), (5, 69), (8, 75)], cost=lambda x: x[0], score=lambda x: x[1])
@@ -175,10 +175,10 @@ def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable
 
 
 def front_beyond_noise(items: Iterable[T], cost: Callable[[T], Ends], score: Callable[[T], float]) -> tuple[T, ...]:
-    """Return the items that no other is shown to beat where costs are ranges, by ascending lower end.
+    """Return the items that no other surely beats if costs are ranges, by ascending lower end.
 
-    An item is beaten by one with a higher score whose range of costs is below its own, or the very same, or by one with
-    no lower score whose range is below.
+    An item is beaten by one with a higher score whose cost range is below or equal to its own, or by one with no lower
+    score whose cost range is below.
 
     Examples:
         >>> front_beyond_noise([(3, 4, 70), (5, 9, 69), (3, 6, 69), (8, 9, 75)], lambda x: x[:2], lambda x: x[2])
@@ -194,7 +194,7 @@ def front_beyond_noise(items: Iterable[T], cost: Callable[[T], Ends], score: Cal
 
 
 def best_of(scores: Sequence[float]) -> int:
-    """Return the layer with the highest score, the earlier one of equals.
+    """Return the layer with the highest score, the earlier of equals.
 
     Examples:
         >>> best_of([1.0, 3.0, 3.0])
@@ -207,17 +207,17 @@ def best_of(scores: Sequence[float]) -> int:
 
 
 MANY_TIMES = 1e6
-"""More times the items than these are no advice."""
+"""Largest factor of items that is suggested."""
 
 
 def upper_end(loss: float, error: Interval | None, *, failure: float, metric: str) -> float:
-    """Return the upper confidence bound of a loss; infinity where its error is unknown.
+    """Return the upper confidence bound of a loss; infinity if its error is unknown.
 
     Args:
-        loss: In points.
-        error: Of the loss over items and seeds.
-        failure: Points that one more item takes which fails as few or none of these do.
-        metric: What the points are of.
+        loss: Loss in points.
+        error: Error of the loss over items and seeds.
+        failure: Points lost by one more failing item, for losses with few or no failing items.
+        metric: Metric of the points.
     """
     if error is None or not failure:
         return math.inf if error is None else error.interval[1]
@@ -226,16 +226,16 @@ def upper_end(loss: float, error: Interval | None, *, failure: float, metric: st
 
 
 def margin_verdict(error: Interval | None, most: float, margin: float) -> MarginVerdict:
-    """Return whether a loss with this upper bound is within a margin."""
+    """Return whether a loss with an upper bound of `most` is within a margin."""
     if most <= margin:
         return "within"
     return "worse" if error is not None and error.interval[0] > margin else "not shown"
 
 
 def items_needed(loss: float, error: Interval, most: float, margin: float, failure: float) -> tuple[int, bool]:
-    """Return how many items would show that a loss is within a margin, and whether it takes more seeds, too.
+    """Return the number of items that would show that a loss is within a margin, and whether more seeds are needed.
 
-    0 items where those that there are would do with more seeds. No items and no seeds where nothing would.
+    0 items if the present ones are enough with more seeds; 0 and False if neither would suffice.
     """
     room, seeds = margin - loss, error.seeds_error or 0.0
     if not error.n_items or room <= 0:
@@ -247,7 +247,7 @@ def items_needed(loss: float, error: Interval, most: float, margin: float, failu
 
 
 def _times(error: Interval, room: float, seeds: float, failure: float) -> float:
-    """Return the factor of items at which the interval fits within `room`; 0 where none suffices."""
+    """Return the factor of items at which the interval fits within `room`; 0 if none does."""
     times = 1.0
     while _reach(error, times, seeds, failure) > room:
         times *= 1.002

@@ -1,4 +1,4 @@
-"""The main line: predict and find.
+"""The main functions: predict and find.
 
-Each is one function; what was done before is read from the store instead of done again.
+Each is one function; finished work is read from the store instead of being repeated.
 """

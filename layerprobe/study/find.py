@@ -1,7 +1,7 @@
-"""Which layer to keep: readings say where to look, truncated fine-tuning decides where it matters.
+"""The layer to keep: readings suggest where to look, fine-tuning of truncated models decides.
 
-`LayerSearch` says which run comes next, and what follows from the scores; here the runs that it asks for are made, or
-loaded where they are finished, and their scores told.
+`LayerSearch` chooses the next run and interprets the scores; this module makes the requested runs, or loads finished
+ones, and reports their scores to the search.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from layerprobe.search.values import (
 from layerprobe.stats.sentences import data_use_sentences, layer_span, not_trained_lines
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
-from layerprobe.study.predict import DEFAULT_RULE, References, as_models, default_rule, drop_of_curves
+from layerprobe.study.predict import DEFAULT_RULE, References, default_rule, drop_of_curves, model_tuple
 from layerprobe.study.values import Finding, MadeRun, Weights
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs, joined
@@ -79,12 +79,12 @@ Array = NDArray[np.float64]
 logger = logging.getLogger(__name__)
 
 SMALL_VALIDATION = 1000
-"""Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
+"""Below so many validation examples, layers are chosen by cross-validation on training and validation examples."""
 MOST_JOBS = 4
-"""Runs at a time where it is not said how many."""
-LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
-READ = 0.1
-"""What that and the readings take, as a share of the time of the runs."""
+"""Largest default number of parallel runs."""
+CHECKED_EXAMPLES = 512  # examples of each split whose texts are embedded before training
+READING_SHARE = 0.1
+"""Time of those checks and the readings, as a share of the time of the runs."""
 SPEED_TEXTS, SPEED_BATCH_TOKENS = 128, 2048
 
 
@@ -107,60 +107,60 @@ def find(
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
-    InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
-    truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the best
-    layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
-    `layerprobe.search.plan.next_run`. Runs are those of `finetune` on the same task, and read where they are there; an
-    interrupted search goes on where it was.
+    InfoNCE of the pretrained model suggests where to look first, and CKA between its layers how different they are.
+    Models truncated at the layers that may be best are fine-tuned, each run chosen to be most informative, until the
+    best layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
+    `layerprobe.search.plan.next_run`. Runs are shared with `finetune` on the same task: finished ones are reused, and
+    an interrupted search continues.
 
-    A run that did not train (see `failure_sign`) is no evidence of its layer, which has another seed where it still
-    may be the best. A layer of which two runs give no score, while others have one, is left out from then on; so is
-    layer 0 with `save_models` where a model does not run without a block and would have no checkpoint there.
+    A run that did not train (see `failure_sign`) is no evidence about its layer, which gets another seed if it may
+    still be the best. A layer with two runs without a score, while others have one, is left out from then on. So is
+    layer 0 with `save_models` if the model cannot run without a block and would have no checkpoint there.
 
-    Layers are chosen by validation scores alone. Where there are few validation examples, training and validation
-    examples are pooled and divided into folds, see `folds_within`: seed k is validated by fold k modulo their number,
-    and trained on the others. The test split scores what was chosen.
+    Layers are chosen by validation scores alone. With few validation examples, training and validation examples are
+    pooled and divided into folds, see `folds_within`: seed k is validated on fold k modulo their number and trained on
+    the others. The test split only scores the chosen layer.
 
-    Several models share the budget, a share of what their full sweeps cost together: each has its first run, and what
-    follows goes where it can still change which layer of which model is the best. A block-step counts by the parameters
-    of a block. A model without any score after three runs is left out, and named in the `failures`. Runs that were
-    finished before, of seeds 0, 1, ... of a layer, count in the answer at no cost; they do not choose what is run.
+    Several models share the budget, a share of the total cost of their full sweeps: each gets a first run, and the
+    others go where they can still change which layer of which model is the best. A block-step costs the parameters of
+    one block. A model without a score after three runs is left out and named in `failures`. Finished runs of seeds 0,
+    1, ... of a layer count as evidence at no cost; they do not influence which runs are made.
 
     Args:
-        model: A name, a folder, or a `Model`; or a list of different models, which are searched together.
-        task: What to learn.
-        reference: A model, or several, that the layers are compared with before anything is trained, as by `predict`.
-        tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
-        budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
+        model: A name, a folder or a `Model`; or a list of different models, which are searched together.
+        task: The task to fine-tune on.
+        reference: One or several models to compare the layers with before training, as in `predict`.
+        tolerance: Loss that you accept for a smaller model, in points of the primary metric x 100.
+        budget: Share of the full sweep (every layer with every seed) that may be spent; by default 15 %, and all of it
             for models of up to 4 blocks.
-        seeds: At a layer at most, and of the full sweep.
-        cross_validation: Whether runs are validated by folds of all labelled examples but the test split's, by default
-            where there are fewer than 1,000 validation examples.
-        start: The layer to begin with, by default that of the highest InfoNCE, or the middle.
-        against_last: Seeds with which the layer to keep and the last one are compared on the test split
-            in the end; that is beyond the budget. Of several models, the layers of the chosen one.
-        final: Fine-tune the layer to keep once more, on training and validation examples together, for as many epochs
-            as validation chose, and keep its weights for `export_model`; the test split scores it and is not learnt
-            from. The share of paraphrases is what the search's runs chose on pairs they had not learnt from.
-        protocol: How to fine-tune; the paper's by default.
-        save_models: Keep the checkpoint of every run.
-        jobs: Runs at a time, in processes that share the processors or the GPUs of this machine: one, in this process,
-            by default; None for one a GPU or a core, four at most.
-        ray: The address of a Ray cluster on which they are made.
+        seeds: Largest number of seeds per layer, also in the full sweep.
+        cross_validation: Whether to validate runs by folds of the training and validation examples; by default with
+            fewer than 1,000 validation examples.
+        start: The first layer to run; by default the one with the highest InfoNCE, or the middle one.
+        against_last: Number of seeds for a final comparison of the layer to keep with the last layer on the test
+            split, in addition to the budget. With several models, layers of the chosen one are compared.
+        final: Fine-tune the layer to keep once more, on training and validation examples together, for the number of
+            epochs that validation chose, and keep its weights for `export_model`. The test split scores it and is not
+            trained on. The share of paraphrases is the one chosen by the search's runs on pairs not trained on.
+        protocol: Settings of fine-tuning; those of the paper by default.
+        save_models: Whether to keep the checkpoint of every run.
+        jobs: Number of parallel runs, in processes that share the processors or GPUs of this machine: by default one,
+            in this process; None for one per GPU or core, at most four.
+        ray: Address of a Ray cluster to make the runs on.
 
     Raises:
-        DataError: If it is no task, the budget is too small for one run of each model, models are the same, or a
-            setting is not what it should be.
+        DataError: If `task` is not a task, the budget is too small for one run of each model, two models are the same,
+            or a setting is invalid.
         TrainingError: If no run gives a score.
-        LayerProbeError: If the model cannot be loaded, or a result not be written.
+        LayerProbeError: If the model cannot be loaded, or a result cannot be written.
     """
     task = checked_task(task)
     seeds, first = check_count(seeds), None if start is None else one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
-        raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
+        raise DataError(f"expected a number of seeds to compare with the last layer, 0 or more, got {against_last!r}")
     settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds)
     models = model if isinstance(model, list) else [model]
-    resolved = resolve_all([*models, *as_models(reference)], items=task.readable) if models else []
+    resolved = resolve_all([*models, *model_tuple(reference)], items=task.readable) if models else []
     checkpoints, references = resolved[: len(models)], [pooled_by(protocol, one) for one in resolved[len(models) :]]
     check_different(checkpoints)
     agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
@@ -168,14 +168,14 @@ def find(
     folders = {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements}
     local = "here" if at_a_time == 1 else "processes"
     machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
-    import_ahead(RunWorker.__module__, machines)  # beside the readings
+    import_ahead(RunWorker.__module__, machines)  # in parallel with the readings
     folds = search_folds(task, settings, checkpoints, cross_validation)
     costs = block_costs([checkpoint for _, checkpoint in agreements])
     blocks = [count_blocks(checkpoint.config) for _, checkpoint in agreements]
     of_whole = max(cost * (n + 1) for cost, n in zip(costs, blocks, strict=True))
     searched = sum(cost * settings.block_steps(n) for cost, n in zip(costs, blocks, strict=True))
     searched += 2 * against_last * of_whole
-    read = READ * searched
+    read = READING_SHARE * searched
     whole = read + searched + final * of_whole
     runs = _Runs(machines, whole=searched)
     with part(start=0, share=read, whole=whole):
@@ -206,7 +206,7 @@ def find(
 def _predicted(
     label: str, n_blocks: int, layers: range, read: Mapping[str, LayerCurve], task: Task
 ) -> DropPrediction | None:
-    """Return what the default rule predicts; None where it reads something else, or the model has too few blocks."""
+    """Return the prediction of the default rule; None if it needs other readings, or the model has too few blocks."""
     rule = default_rule(task.texts())
     if not set(rule_curves(rule)) <= read.keys():
         return None
@@ -219,46 +219,46 @@ def _predicted(
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
-    """Return how many runs a search makes at a time; where it is not told, one a GPU, else one a core, four at most.
+    """Return the number of parallel runs of a search; by default one per GPU, or else per core, at most four.
 
-    Runs that begin beside others know less: with more of them, a search spends more to know as much. A model that was
-    given loaded stays in this process.
+    Parallel runs are chosen with less information, so that a search with more of them costs more for the same answer.
+    A model that is already loaded stays in this process.
     """
     if jobs is not None:
         if not isinstance(jobs, Integral) or jobs < 1:
-            raise DataError(f"expected how many runs are made at a time, such as 2, got {jobs!r}")
+            raise DataError(f"expected a number of parallel runs, such as 2, got {jobs!r}")
         return jobs
     if checkpoint.loaded is not None:
         return 1
     device = resolve_device(checkpoint.asked.device)
     if device.type == "cpu":
         return min(available_cores(), MOST_JOBS)
-    # one that is named by its number, such as cuda:1, is one
+    # a device with a number, such as cuda:1, is a single one
     return min(torch.cuda.device_count(), MOST_JOBS) if str(device) == "cuda" else 1
 
 
 def search_folds(
     task: Task, settings: SearchSettings, models: Sequence[Resolved], cross_validation: bool | None = None
 ) -> Sequence[Task]:
-    """Return the task of each seed in turn: by default folds of its labelled examples where few are for validation."""
+    """Return the tasks of the seeds in turn: with few validation examples, folds of the labelled ones by default."""
     few = len(task.validation) < SMALL_VALIDATION if cross_validation is None else cross_validation
     n_folds = folds_within(settings, [count_blocks(model.config) for model in models]) if few else 1
     return folds_of(task, n_folds) if n_folds > 1 else (task,)
 
 
 def folds_within(settings: SearchSettings, n_blocks: Sequence[int]) -> int:
-    """Return how many folds validate the runs of a search: as many as a layer has runs on average, two at least.
+    """Return the number of folds of a search: the average number of runs of a layer, at least two.
 
-    A fold on which a layer has no run says nothing of it; with fewer folds each run is scored on more items, which err
-    more than seeds, and trained on fewer. All folds count in a full sweep, which has one for each seed. Measured in
-    research/statements.md, "Items before seeds". The numbers of blocks are those of models that share the budget.
+    A fold without a run of a layer says nothing about it. With fewer folds, each run is scored on more items, which
+    cause more error than seeds, and trained on fewer. A full sweep has one fold per seed. Measured in
+    research/statements.md, "Items before seeds". `n_blocks` are those of all models that share the budget.
     """
     steps, sweeps = map(settings.block_steps, n_blocks), map(settings.full_sweep, n_blocks)
     return min(settings.seeds, max(2, round(settings.seeds * sum(steps) / sum(sweeps))))
 
 
 def _readings(task: Task) -> list[str]:
-    """Return the readings to start from, before training; InfoNCE only for text embeddings."""
+    """Return the readings before training; InfoNCE only for text embeddings."""
     embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
     return [SELF_CKA, *([INFONCE] if embeds else [])]
 
@@ -266,7 +266,7 @@ def _readings(task: Task) -> list[str]:
 def block_costs(checkpoints: Sequence[Resolved]) -> list[float]:
     """Return the cost of a block-step of each model relative to the largest, by parameters per block.
 
-    Where all blocks share their weights, all of the model's count.
+    If all blocks share their weights, all parameters of the model count.
     """
     block_sizes = []
     for checkpoint in checkpoints if len(checkpoints) > 1 else ():
@@ -276,17 +276,17 @@ def block_costs(checkpoints: Sequence[Resolved]) -> list[float]:
 
 
 class _Runs:
-    """Makes the runs of one or several models with shared worker processes."""
+    """The runs of one or several models, made in shared worker processes."""
 
     def __init__(self, workers: Workers, *, whole: float) -> None:
         self.workers, self.whole = workers, whole
         self.sets: list[RunSet] = []
         self.requested: dict[RunJob, float] = {}
-        """What runs cost; further ones are added while they are made."""
+        """Cost of the requested runs; further ones are added while they are made."""
         self.made: dict[RunJob, Runs | LayerProbeError] = {}
 
     def __enter__(self) -> None:
-        leave_gpus()  # of the readings
+        leave_gpus()  # used by the readings
         self.crew = crew_of(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
         self.outcomes = self._outcomes()
 
@@ -310,9 +310,9 @@ class _Runs:
 def _search(
     search: LayerSearch, tuned: Sequence[_ModelRuns], runs: _Runs, at_a_time: int, *, against_last: int
 ) -> None:
-    """Make the runs that the search asks for and tell it their scores; with spare workers, of the last layer, too.
+    """Make the requested runs and report their scores; spare workers make runs of the last layer.
 
-    Several runs at a time end in the order of their costs, whoever is faster: a search that is made again is the same.
+    Parallel runs are reported in the order of their costs, not of their speed, so that a search can be repeated.
     """
     one = tuned[0]
     most = against_last if len(tuned) == 1 and not spoilt_items(one.task) else 0
@@ -337,7 +337,7 @@ def _search(
 
 
 class _ModelRuns:
-    """One model's runs so far: what a search asks for is made here, and told by its scores."""
+    """One model's runs so far: makes the runs that a search requests, and reports their scores."""
 
     def __init__(
         self,
@@ -360,14 +360,14 @@ class _ModelRuns:
         self.folds = [fold.task for fold in self.sets]
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
-        looked_at = drawn_from(task, (LOOKED_AT,) * 3)
-        self.looked_at = looked_at.split("all")
-        read = read_curves(checkpoint, self.looked_at, _readings(task))
+        checked = drawn_from(task, (CHECKED_EXAMPLES,) * 3)
+        self.checked = checked.split("all")
+        read = read_curves(checkpoint, self.checked, _readings(task))
         self.comparison = None
         if references:
-            embedded, *others = (extract_read(as_read(each, self.looked_at)) for each in (checkpoint, *references))
+            embedded, *others = (extract_read(as_read(each, self.checked)) for each in (checkpoint, *references))
             self.comparison = compare_all(embedded, others, device=checkpoint.asked.device)
-        first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins a layer later
+        first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins one layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
         self.prediction = _predicted(
             checkpoint.label, self.n_blocks, range(first_layer, self.n_blocks + 1 - len(collapsed)), read, task
@@ -376,11 +376,11 @@ class _ModelRuns:
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self.ahead = 0
-        """Seeds of the last layer whose runs were asked for before the search was over."""
+        """Seeds of the last layer with runs requested before the search ended."""
         self.failed = ""
-        """What the last of them says that is a run's."""
+        """Message of the last failed run."""
         self.not_trained: dict[tuple[int, int], str] = {}
-        """By layer and seed, what shows it, in words."""
+        """Evidence in words, by layer and seed."""
         self._tested: dict[Place, Array] = {}  # influences of the test items, by run
         self.begun = begun_evidence(
             self.n_blocks,
@@ -395,14 +395,14 @@ class _ModelRuns:
         self.by_cosines = KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits
         self.before: dict[int, float] = {}
         """Scores before training by layer, x 100, of the metric that chooses."""
-        if self.by_cosines:  # of what the readings embedded
-            scored = score_split(checkpoint, looked_at, split="all")[0]
+        if self.by_cosines:  # from the embeddings of the readings
+            scored = score_split(checkpoint, checked, split="all")[0]
             self.failures += scored.warnings
             if scored.primary == self.folds[0].primary:
                 self.before = {layer: scored.scores[layer] for layer in scored.layers}
         if collapsed:
             which = f"{layer_span(collapsed)} of {checkpoint.label} {'gives' if len(collapsed) == 1 else 'give'}"
-            self.failures.append(f"{which} all texts one embedding: no reading speaks for fine-tuning there")
+            self.failures.append(f"{which} all texts the same embedding: no reading favours fine-tuning there")
         if first_layer:
             read_layers = range(first_layer, self.n_blocks + 1)
             self.failures += left_out_layers(checkpoint.label, checkpoint.pooling, read_layers, self.n_blocks + 1)
@@ -410,22 +410,22 @@ class _ModelRuns:
             self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 
     def job(self, layer: int, seed: int, *, alone: bool = False) -> RunJob:
-        """Return a run as a job of all."""
+        """Return a run as a job."""
         return RunJob(layer, seed, self.first + seed % len(self.sets), alone=alone)
 
     @property
     def spent(self) -> int:
-        """Block-steps of the runs that were asked for."""
+        """Block-steps of the requested runs."""
         return sum(made.layer + 1 for made in self.runs if not made.is_earlier)
 
     def request(self, run: PlannedRun, *, alone: bool = False) -> float:
-        """Request a run, unless it was requested before; return what it costs."""
+        """Request a run, unless it was requested before; return its cost."""
         cost = self.begun.block_cost * run.cost
         self.every.requested.setdefault(self.job(run.layer, run.seed, alone=alone), cost)
         return cost
 
     def tell(self, search: LayerSearch, planned: PlannedRun) -> None:
-        """Make a requested run, or load a finished one, and tell the search its score, or that it failed."""
+        """Make a requested run, or load a finished one, and report its score or failure to the search."""
         outcome, fold = self.every.outcome(self.job(planned.layer, planned.seed)), planned.seed % len(self.folds)
         run, value, influences = None, None, None
         if isinstance(outcome, LayerProbeError):
@@ -443,7 +443,7 @@ class _ModelRuns:
         search.add(score, influences, model=self.begun.model)
 
     def tell_earlier(self, search: LayerSearch) -> None:
-        """Tell the search of finished runs that it did not ask for: of each layer the first seeds, without a gap."""
+        """Report finished runs that the search did not request: the first seeds of each layer, without a gap."""
         asked = {(made.layer, made.seed) for made in self.runs}
         for layer in self.begun.choices:
             for seed in itertools.count():
@@ -458,9 +458,9 @@ class _ModelRuns:
                 self.runs[-1] = replace(self.runs[-1], is_earlier=True)
 
     def _did_not_train(self, run: FineTuningRun, task: Task) -> bool:
-        """Note a run that did not train; return whether it is no evidence.
+        """Note a run that did not train; return whether to ignore its score.
 
-        Where none has trained, a third one is: nothing may be learnt from such examples.
+        If no run has trained, the third one counts: such examples may not be learnable.
         """
         why = not_trained(run, task, self.before.get(run.layer))
         if not why:
@@ -471,20 +471,20 @@ class _ModelRuns:
         return any(trained) or len(self.not_trained) <= FAILURES
 
     def finding(self, search: LayerSearch, *, against_last: int, decision: Decision | None = None) -> Finding:
-        """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
+        """Return the answer with its runs and, if requested, the comparison with the last layer on the test split."""
         _check_scored(search, [self])
         number, level, spent = self.begun.model, search.state.settings.level, self.spent
         answered = searched = search.state.answer(number, decision)
         proof = None
         while against_last and not spoilt_items(self.task):
             best = answered.best_layer
-            # what was asked for depends on scores alone, what has begun on who is faster: all that was asked for counts
+            # requests depend on scores alone, but starts on speed: every requested run counts
             self._prove(search, best, self.ahead if best == self.n_blocks else against_last)
             answered = search.state.answer(number, searched.decision)
             if answered.best_layer == best:
                 proof = self._against_last(best, level)
                 break
-        # what the proof's runs say counts, but they do not reopen the search
+        # runs of the comparison count as evidence, but do not reopen the search
         answered = _stated(answered, self.task)
         fold, encoder = self.folds[0], self.model.encoder
         compared = (answered.best_layer, self.n_blocks, answered.smallest_sufficient)
@@ -516,11 +516,11 @@ class _ModelRuns:
         )
 
     def _untrained(self) -> Scored | None:
-        """Return the test scores by layer before any fine-tuning; None where there are none."""
+        """Return the test scores by layer before any fine-tuning; None if there are none."""
         checkpoint = self.model.checkpoint
-        if self.by_cosines:  # texts that the readings embedded are not embedded again
-            looked_at, whole = as_read(checkpoint, self.looked_at).texts, as_read(checkpoint, self.task).texts
-            extract_read(as_read(checkpoint, self.task.test)._replace(earlier=(looked_at,)), whole=whole)
+        if self.by_cosines:  # texts embedded for the readings are not embedded again
+            checked, whole = as_read(checkpoint, self.checked).texts, as_read(checkpoint, self.task).texts
+            extract_read(as_read(checkpoint, self.task.test)._replace(earlier=(checked,)), whole=whole)
         try:
             scored = score_split(checkpoint, self.task, split="test")
         except DataError:
@@ -528,9 +528,9 @@ class _ModelRuns:
         return scored if scored[0].primary == self.folds[0].primary else None
 
     def _item_source(self, best: int, untrained: Scored | None) -> ItemSource | None:
-        """Return whence a page has the test items: what the first run of each layer outputs, and the untrained model.
+        """Return the source of test items for a page: outputs of each layer's first run, and of the untrained model.
 
-        The best layer is compared with the last one, or with itself before any fine-tuning.
+        The page first compares the best layer with the last one, or with itself before fine-tuning.
         """
         first = {made.layer: made.run for made in self.runs[::-1] if made.run}
         layers = sorted(first)
@@ -551,11 +551,10 @@ class _ModelRuns:
         return ItemSource(task=self.folds[0], split="test", groups=tuple(groups), start=(against, (0, chosen)))
 
     def with_final(self, finding: Finding) -> Finding:
-        """Fine-tune the layer to keep on all examples but those of the test split; say why where that is not done.
+        """Fine-tune the layer to keep on training and validation examples; if that is impossible, say why.
 
-        Epochs are the median of what validation chose in the search. So is the share of pairs that are paraphrases, by
-        which the threshold is where that share of all pairs is: their labels were learnt from, and cosines of two
-        models are not of one level.
+        The number of epochs is the median of those that validation chose in the search. So is the share of paraphrases
+        that sets the threshold: the final model was trained on all labels, and cosines of two models differ in level.
         """
         layer = finding.best_layer
         why = "no layer is worth keeping" if finding.on_floor or finding.answer.spoilt else ""
@@ -565,7 +564,7 @@ class _ModelRuns:
         epochs = median(run.best_epoch for run in tuned)
         pool = self.task.train.join(self.task.validation)
         if not why:
-            # the validation examples are also among those to train on, which no other run may have, and choose nothing
+            # validation examples are also training examples here, unlike in any other run, and choose nothing
             task, protocol = replace(self.task, train=pool), replace(self.protocol, kept_epoch=round(epochs))
             held_out = ((outputs_in(run.directory).of(run.layer, "validation"), run.threshold) for run in tuned)
             shares = [float(np.mean(values >= cut)) for values, cut in held_out if cut is not None and values.ndim == 1]
@@ -584,9 +583,9 @@ class _ModelRuns:
         return replace(finding, final=run, weights=Weights(directory=str(run.directory), n_train=len(pool)))
 
     def _weights(self, best: int) -> Weights:
-        """Return where the best run of the layer to keep is, by validation."""
+        """Return the location of the layer to keep's best run, by validation."""
         here = [made.run for made in self.runs if self.save_models and made.run and made.layer == best]
-        if not here:  # not saved, or inferred from the others: where `finetune` would keep it
+        if not here:  # not saved, or inferred from the others: the place where `finetune` would keep it
             one = len(self.sets) == 1
             folder = self.sets[0].folder if one else run_folder(self.model.checkpoint, self.task, self.protocol)
             return Weights(directory=str(run_directory(folder, best, 0)), kept=False)
@@ -594,14 +593,14 @@ class _ModelRuns:
         return Weights(directory=str(run.directory))
 
     def unscored(self, evidence: Evidence) -> str:
-        """Return why there is no score: what the last run that failed says, if any."""
+        """Return why there is no score: the message of the last failed run, if any."""
         without = "the metric is nowhere finite" if evidence.scores else "the budget was spent before its first run"
         return self.failed or without
 
     def _prove(self, search: LayerSearch, best: int, seeds: int) -> None:
-        """Make the missing runs of the layer to keep and the last one, and tell the search their scores.
+        """Make the missing runs of the layer to keep and the last one, and report their scores to the search.
 
-        Of as many seeds as are wanted, those that have most of the two runs already.
+        Among the seeds, those with most of the two runs finished are used.
         """
         runs = {(s.layer, s.seed): s.value for s in search.state.models[self.begun.model].scores}
         both = best, self.n_blocks
@@ -621,7 +620,7 @@ class _ModelRuns:
             self.tell(search, run)
 
     def _against_last(self, best: int, level: float) -> Interval | None:
-        """Return the difference over the seeds that both layers have scores of; None where there is none."""
+        """Return the difference over the seeds with scores of both layers; None if there are none."""
         runs = {(made.layer, made.seed): made.run for made in self.runs if made.run}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
@@ -631,7 +630,7 @@ class _ModelRuns:
 
     @property
     def _items(self) -> RunItems:
-        """What the test items, which all runs share, add to each run."""
+        """Influences of the test items, which all runs share, on each run."""
         task = self.folds[0]
         return RunItems(
             unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
@@ -639,7 +638,7 @@ class _ModelRuns:
 
 
 def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: int) -> tuple[Finding, _ModelRuns]:
-    """Combine the search's answers on one model or several into one finding; return whose model it keeps, too."""
+    """Return the finding of a search over one or several models, and the model that it keeps."""
     if len(tuned) == 1:
         return tuned[0].finding(search, against_last=against_last), tuned[0]
     decision = search.state.decision
@@ -649,7 +648,7 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
         one.tell_earlier(search)
     findings: dict[_ModelRuns, Finding] = {}
     while (best := _best_of(search.state, scored)) not in findings:
-        # what is run for the comparison may make another model the best
+        # runs of the comparison may make another model the best
         findings[best] = best.finding(search, against_last=against_last, decision=decision)
         best.model.forget()
     for other in scored:
@@ -657,7 +656,7 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
             findings[other] = other.finding(search, against_last=0, decision=decision)
             other.model.forget()
     state, place = search.state, scored.index(best)
-    found = _among_all(state, scored, [findings[one] for one in scored])
+    found = _with_global_chances(state, scored, [findings[one] for one in scored])
     whole = sum(model.block_cost * state.settings.full_sweep(model.n_blocks) for model in state.models)
     lost = [
         f"{one.label} is left out: {one.unscored(evidence)}"
@@ -682,17 +681,17 @@ def _check_scored(search: LayerSearch, tuned: Sequence[_ModelRuns]) -> None:
     if not any(models[one.begun.model].scored for one in tuned):
         failed = (one.failed for one in reversed(tuned) if one.failed)
         reason = next(failed, tuned[0].unscored(models[tuned[0].begun.model]))
-        raise TrainingError(f"expected a score from one run at least, got none: {reason}")
+        raise TrainingError(f"no run gave a score: {reason}")
 
 
 def _best_of(state: SearchState, tuned: Sequence[_ModelRuns]) -> _ModelRuns:
-    """Return the model that has the layer with the highest expected score."""
+    """Return the model with the layer of the highest expected score."""
     beliefs = side_by_side([posterior(state.models[one.begun.model]) for one in tuned])
     return tuned[bisect.bisect_right(beliefs.starts.tolist(), beliefs.best_layer) - 1]
 
 
-def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with what is known of their layers among those of all models."""
+def _with_global_chances(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with the chances of their layers among those of all models."""
     evidence, settings = [state.models[one.begun.model] for one in tuned], state.settings
     beliefs = side_by_side([posterior(of_model) for of_model in evidence])
     claimed = side_by_side([posterior(of_model, claims=True) for of_model in evidence])
@@ -700,7 +699,7 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
     chances, within = claimed.chances, claimed.chances_within(settings.tolerance)
     stated = [*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer]
     likely = np.isin(np.arange(len(chances)), beliefs.choices if spoilt else stated)
-    if spoilt:  # nothing is claimed
+    if spoilt:  # no conclusion
         chances, within = likely / likely.sum(), np.full(len(chances), 0.5)
     behind = claimed.behind(settings.tolerance, settings.level)
     by_model = np.split(np.stack([chances, within, behind, likely]), claimed.starts[1:], axis=1)
@@ -724,7 +723,7 @@ def _among_all(state: SearchState, tuned: Sequence[_ModelRuns], findings: Sequen
 
 
 def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
-    """Return an answer whose scores are inside what the metric can be, and that claims nothing of spoilt ones."""
+    """Return an answer with scores clipped to the range of the metric, without claims if examples are in two splits."""
     n, layers = spoilt_items(task), []
     choices = tuple(range(answered.first_layer, len(answered.layers)))
     for belief in answered.layers:
@@ -741,10 +740,10 @@ def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
 
 
 def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:
-    """Return a reading with the values of layers that give all texts one embedding, where it has none of its own.
+    """Return a reading with values for layers that give all texts the same embedding, where it has none.
 
-    They say nothing of two copies of a text, so their InfoNCE is 0 nats, and no more than that of other layers; the
-    first of them is unlike the layer before, and the others are alike.
+    Such layers cannot match two copies of a text, so that their InfoNCE is 0 nats, or the lowest of the other layers.
+    The first of them differs from the layer before, and the others are equal.
     """
     read, n = curve.values[: curve.layers.stop], curve.collapsed
     constant = (0.0, *(1.0,) * n)[:n] if name == SELF_CKA else (min(0.0, *read),) * n
@@ -755,9 +754,9 @@ def _with_collapse(name: str, curve: LayerCurve) -> tuple[float, ...]:
 def _seconds(
     encoder: Encoder, layers: Collection[int], task: Task, protocol: Protocol
 ) -> tuple[tuple[float, ...], ...]:
-    """Return, by layer and round, the seconds that models truncated at these layers take for the same texts, in turn.
+    """Return seconds by layer and round, measured in turn on the same texts for models truncated at these layers.
 
-    None of the other layers.
+    Other layers have none.
     """
     texts = encoder.tokenize(task.test.texts[:SPEED_TEXTS], max_length=protocol.max_length)
     batches = list(token_batches(texts.lengths, budget=SPEED_BATCH_TOKENS, same_length=not encoder.padding_invariant))
@@ -771,7 +770,7 @@ def _seconds(
     return tuple(tuple(seconds.get(layer, ())) for layer in range(encoder.n_layers))
 
 
-# ---- what it will cost ----------------------------------------------------------------------------------
+# ---- estimated cost -------------------------------------------------------------------------------------
 
 
 def plan_find(
@@ -788,10 +787,10 @@ def plan_find(
     goes_on: bool = True,
     further: int = 0,
 ) -> Estimate | None:
-    """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
+    """Estimate the largest cost of `find` with these arguments, for one or several models; raises like `find`.
 
-    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps are
-    fine-tuned besides. Nothing is written.
+    With `goes_on`, None if a finished run exists, so that less is left than planned. `further` block-steps are
+    fine-tuned in addition. Nothing is written.
     """
     resolved = resolve_all(models, items=task.readable) if models else []
     check_different(resolved)
@@ -806,7 +805,7 @@ def plan_find(
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there
         most = settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1)
-        # no run is made twice, and the sweep has all but seeds of that comparison beyond its own
+        # no run is made twice, and the sweep has all runs except further seeds of that comparison
         others = 2 * max(against_last - seeds, 0) * (n_blocks + 1)
         final_run = final * (n_blocks + 1) * n_labelled / len(fold.train)
         return min(most, settings.full_sweep(n_blocks) + others) + further + final_run
@@ -824,7 +823,7 @@ def plan_find(
     ]
     if final:
         notes.append(
-            f"Then the layer to keep is fine-tuned once more, on all {n_labelled:,} training and validation examples."
+            f"Then the layer to keep is fine-tuned once more on all {n_labelled:,} training and validation examples."
         )
     plans = [*(replace(plan, details=()) for plan in plans[:-1]), replace(plans[-1], details=tuple(notes))]
-    return plans[0] if len(plans) == 1 else together(plans, "They share this budget, about {} together.")
+    return plans[0] if len(plans) == 1 else together(plans, "They share this budget, about {} in total.")

@@ -1,6 +1,6 @@
-"""A model, and a task or texts -> where to look first, and the reasons to doubt it. Nothing is trained.
+"""A prediction of the layer to keep, and reasons to doubt it, from a model and a task or texts. Nothing is trained.
 
-The command line, pages and notebooks have their answer from `predict`; `find` applies the same rule to what it reads.
+The command line, pages and notebooks call `predict`; `find` applies the same rule to its own readings.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from layerprobe.tasks.quality import DataQuality
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
-# Chosen by DropBench and by models that were kept out of it; the README has both tables.
+# Chosen on DropBench and on held-out models; the README has both tables.
 DEFAULT_RULE = "fall of InfoNCE"
-# InfoNCE compares copies of a text that lack some of its words; this one reads what every comparison has.
+# InfoNCE compares copies of a text with dropped words; this rule needs no words.
 WORDLESS_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
-# Texts that a prediction begins with, and the share of bootstrap samples that agree from which on no more are needed.
+# Texts at the start of a prediction, and the share of agreeing bootstrap samples at which no more are read.
 FEW_TEXTS, CERTAIN = 128, 0.99
-# Items with a label that are scored first.
+# Labelled items that are scored first.
 FEW_ITEMS = 256
-# What rules read that fewer texts make less certain, and do not change: not so ranks, entropies and dimensions.
+# Readings whose expectation does not depend on the number of texts, unlike ranks, entropies and dimensions.
 STEADY = ((INFONCE,), (CKA,), (SELF_CKA,))
-# The similarity by which DropBench fitted the rules that read CKA.
+# The similarity for which DropBench fitted the rules that read CKA.
 DEBIASED_CKA = cka.CKA()
 
 References = ModelLike | Sequence[ModelLike] | None
@@ -78,47 +78,47 @@ def predict(
     split: TextSplit = "all",
     n_texts: NumberOfTexts = None,
 ) -> Prediction:
-    """Say where to look first for the layer to keep, and how far to trust that.
+    """Predict which layer to keep, before any training, and how far to trust the prediction.
 
-    Flagged layers may drop after fine-tuning: whether they do, only fine-tuning can say.
+    Flagged layers may drop after fine-tuning; only fine-tuning can confirm it.
 
     Args:
-        model: A name, a folder, or a `Model`.
-        data: A task, or texts.
-        reference: A model that was pretrained by masked language modelling, or several; the prediction is from the
-            first. Without one, a rule that reads the model alone predicts, and each layer is compared with the one
-            before.
-        rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are
-            one word.
-        measure: Of similarity to the reference, by its name or an instance; debiased linear CKA by default.
+        model: A name, a folder or a `Model`.
+        data: A task or texts.
+        reference: One or several models pretrained by masked language modelling; the first one gives the prediction.
+            Without one, the prediction comes from a rule that reads the model alone, and each layer is compared with
+            the one before.
+        rule: One of `rule_names`; by default the fall of InfoNCE, or of the effective rank if most texts are single
+            words.
+        measure: Measure of similarity to the reference, a name or an instance; debiased linear CKA by default.
         alignment: same-index, relative-depth or best-match.
-        groups: Where each text comes from, if texts of one group are not independent.
-        split: Whose texts of a task are embedded: train, validation, test, or all.
-        n_texts: How many texts to read, drawn at random, or "all"; by default 128, doubled until 99% of bootstrap
-            samples give the same prediction, and all for rules whose numbers depend on how many there are. Of pairs
-            with labels 256 are scored, or as many as tell whether a flagged layer is 5 points ahead; with "all", all.
+        groups: The group of each text, if texts of a group are not independent.
+        split: The split of a task whose texts are embedded: train, validation, test, or all.
+        n_texts: Number of texts to read, drawn at random, or "all"; by default 128, doubled until 99 % of bootstrap
+            samples give the same prediction, and all for rules whose readings depend on the number of texts. 256
+            labelled pairs are scored, or enough to decide whether a flagged layer is 5 points ahead; with "all", all.
 
     Raises:
-        DataError: If there is no such rule, it needs labels or a reference that were not given, the model has fewer
-            than three blocks, or there are fewer than four texts.
-        LayerProbeError: If the model cannot be loaded, or its layers not be compared.
+        DataError: If there is no such rule, it needs missing labels or a missing reference, the model has fewer than
+            three blocks, or there are fewer than four texts.
+        LayerProbeError: If the model cannot be loaded, or its layers cannot be compared.
     """
     task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
     check_choice(split, TextSplit, name="split")
     items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
-    references = as_models(reference)
+    references = model_tuple(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
     read = [as_read(source, items) for source in (checkpoint, *bases)]
-    by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # which can tell references apart
+    by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # rules on CKA differ by reference
     rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
         drawn = [texts_read.drawn(n, before=before) for texts_read in read]
         with part(start=0, share=EMBEDDED, whole=1):
-            embedded = extract_read(drawn[0], look=False)  # at all of them, above
+            embedded = extract_read(drawn[0], look=False)  # all texts were checked above
             others = [*in_parts(extract_read, drawn[1:])]
         compared = compare_all(
             embedded,
@@ -140,14 +140,14 @@ def predict(
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
     if task is not None:
-        labelled, label_warnings = scored_untrained(checkpoint, task, drops[0], all_items=n_texts == "all")
+        labelled, label_warnings = score_untrained(checkpoint, task, drops[0], all_items=n_texts == "all")
         drops = [
             predict_drop(comparison, rule=name, curves=curves, zero_shot=labelled)
             for comparison, name in zip(compared, rules, strict=True)
         ]
     if not quality.readable:
-        drops = [unread(drop, quality, n_blocks=embedded.model.n_blocks) for drop in drops]
-    drops = [of_texts(drop, n, len(texts)) for drop in drops]
+        drops = [mark_unreadable(drop, quality, n_blocks=embedded.model.n_blocks) for drop in drops]
+    drops = [with_text_count(drop, n, len(texts)) for drop in drops]
     warnings = [
         *tokenizer_cautions(checkpoint),
         *quality.cautions,
@@ -170,7 +170,7 @@ def predict(
 
 
 def numbers_of_texts(rule: str, requested: NumberOfTexts, available: int) -> tuple[int, ...]:
-    """Return how many texts to read, and how many next where the prediction is not certain; DataError for too few."""
+    """Return the numbers of texts to read, one after another until the prediction is certain; DataError for too few."""
     if requested == "all" or (requested is None and rule_curves(rule) not in STEADY):
         return (available,)
     if requested is None:
@@ -181,7 +181,7 @@ def numbers_of_texts(rule: str, requested: NumberOfTexts, available: int) -> tup
 
 
 def doubled(first: int, available: int) -> tuple[int, ...]:
-    """Return a number and its doubles below what is available, and that.
+    """Return a number, its doublings below `available`, and `available`.
 
     Examples:
         >>> doubled(128, 1000)
@@ -190,7 +190,7 @@ def doubled(first: int, available: int) -> tuple[int, ...]:
     return (*itertools.takewhile(lambda n: n < available, (first * 2**i for i in itertools.count())), available)
 
 
-def as_models(models: References) -> tuple[ModelLike, ...]:
+def model_tuple(models: References) -> tuple[ModelLike, ...]:
     """Return one model, several or none as a tuple."""
     if models is None:
         return ()
@@ -201,13 +201,13 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
 # ---- the labels ------------------------------------------------------------------------------------------
 
 
-def scored_untrained(
+def score_untrained(
     checkpoint: Resolved, task: Task, drop: DropPrediction, *, all_items: bool = False
 ) -> tuple[LayerScores, tuple[str, ...]]:
-    """Score the validation split without training, and return the warnings of its embeddings, too.
+    """Return scores of the validation split without training, and the warnings of its embeddings.
 
-    Items whose score is a cosine are drawn at random: 256, doubled until it is settled whether a flagged layer is so
-    far ahead of the recommended one that the labels contradict the prediction. Other items are scored all.
+    Items scored by cosine are drawn at random: 256, doubled until it is settled whether a flagged layer is so far
+    ahead of the recommended one that the labels contradict the prediction. For other items, all are scored.
     """
     kind, items = KINDS[task.kind], task.split("validation")
     if all_items or kind.zero_shot != "cosine" or kind.fits or len(items) <= FEW_ITEMS:
@@ -231,7 +231,7 @@ def scored_untrained(
 
 
 def settled(scores: LayerScores, drop: DropPrediction) -> bool:
-    """Return whether 95% intervals say if a flagged layer is so far ahead that the labels contradict a prediction."""
+    """Return whether 95 % intervals settle if a flagged layer is so far ahead that labels contradict a prediction."""
     flagged, chosen = [layer for layer in drop.drop_layers if layer in scores.layers], drop.recommended_layer
     if not flagged or not scores.influences:
         return True
@@ -246,16 +246,16 @@ def settled(scores: LayerScores, drop: DropPrediction) -> bool:
 
 
 def default_rule(texts: Sequence[str]) -> str:
-    """Return the rule for texts like these: another one where most have no second word that could be left out.
+    """Return the default rule for texts: another one if most have no second word that could be dropped.
 
-    That is the one for images, too.
+    It also serves images.
     """
     n_several = sum(len(text.split()) > 1 for text in texts) if readable_as(texts) == "text" else 0
     return DEFAULT_RULE if 2 * n_several >= len(texts) else WORDLESS_RULE
 
 
 def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, referenced: bool = True) -> str:
-    """Return the rule of a name, or the default for such texts, if what it reads is there: labels, a reference."""
+    """Return the named rule, or the default for the texts; DataError if it needs missing labels or a reference."""
     name = name or default_rule(texts)
     reads = rule_curves(name)
     needed = {name for name in reads if name != CKA and READINGS[name].labelled}
@@ -263,7 +263,7 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
     if CKA in reads and not referenced:
         raise DataError(
-            f"expected a reference for the rule {name!r}, which reads CKA with one, got none: give one, or choose a "
+            f"the rule {name!r} reads CKA with a reference, and none was given: give one, or choose a "
             "rule that reads the model alone"
         )
     return name
@@ -278,7 +278,7 @@ def predict_drop(
 ) -> DropPrediction:
     """Apply a rule to a model's comparison and the curves from `read_curves`.
 
-    Zero-shot scores choose a baseline next to the prediction, and no part of it.
+    Zero-shot scores only choose a baseline, not the prediction.
     """
     by_name = dict(curves or {})
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
@@ -304,12 +304,12 @@ def drop_of_curves(
     comparison: Comparison | None = None,
     zero_shot: LayerScores | None = None,
 ) -> DropPrediction:
-    """Apply a rule to what was read of a model at the layers that are not left out; DataError of fewer than 3 blocks.
+    """Apply a rule to the readings of layers that are not left out; DataError for fewer than 3 blocks.
 
-    The curve of CKA is that of the comparison with a reference. Scores before fine-tuning choose a baseline.
+    The CKA curve comes from the comparison with a reference. Scores before fine-tuning choose a baseline.
     """
     by_name = dict(curves)
-    # one that is left out at the beginning is no less
+    # a layer left out at the beginning still counts as a block
     check_depth(
         layers.stop - max(layers.start - 1, 0), f"{model} before its collapse" if layers[-1] < n_blocks else model
     )
@@ -318,7 +318,7 @@ def drop_of_curves(
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
     def recommended(by: Rule) -> int:
-        """Apply a rule; excluded layers take the values of the nearest one included."""
+        """Apply a rule; layers left out take the values of the nearest one that is not."""
         return min(max(by(seen), layers[0]), layers[-1])
 
     layer = recommended(tuned)
@@ -358,23 +358,23 @@ def drop_of_curves(
 
 
 def _unlike_fitted(comparison: Comparison | None, rule: str) -> bool:
-    """Return whether a rule that reads CKA is given another similarity than the one that it was fitted to."""
+    """Return whether a rule that reads CKA gets another similarity than the one it was fitted on."""
     return comparison is not None and CKA in rule_curves(rule) and comparison.map.measure != DEBIASED_CKA
 
 
-def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
-    """Add the number of texts used; with fewer than all, drop the baseline that needs all."""
+def with_text_count(drop: DropPrediction, n: int, available: int) -> DropPrediction:
+    """Return a prediction with the number of texts read; with fewer than all, without the baseline that needs all."""
     beside = {rule: layer for rule, layer in drop.baselines.items() if n == available or rule != WORDLESS_RULE}
     return replace(drop, n_texts=(n, available), baselines=beside)
 
 
-def unread(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> DropPrediction:
+def mark_unreadable(drop: DropPrediction, quality: DataQuality, *, n_blocks: int) -> DropPrediction:
     """Return an empty prediction for a model that cannot read the texts."""
     drop = replace(drop, readable=False, drop_layers=(), onset=None, flagged_in=(), recommended_in=(), record=None)
     return replace(drop, recommended_layer=n_blocks)
 
 
-# ---- what speaks against it ------------------------------------------------------------------------------
+# ---- reasons to doubt it ---------------------------------------------------------------------------------
 
 
 def drop_cautions(
@@ -385,16 +385,16 @@ def drop_cautions(
     model, reference = comparison.model, comparison.reference
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
     if same and not comparison.alone:
-        cautions.append("the model was compared with itself: expected another model as the reference, such as BERT")
+        cautions.append("the model was compared with itself: use another model as the reference, such as BERT")
     if _unlike_fitted(comparison, drop.rule):
         cautions.append(
-            f"the thresholds of the rule {drop.rule!r} are those of {DEBIASED_CKA.title}, and it read "
-            f"{comparison.map.measure.title}: how often it is right there is not known"
+            f"the thresholds of the rule {drop.rule!r} were fitted on {DEBIASED_CKA.title}, and it read "
+            f"{comparison.map.measure.title}: its accuracy there is unknown"
         )
     if drop.drops and CKA in rule_curves(drop.rule) and reference.random_init is not None:
         cautions.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
-            "not that the layer serves sentence embeddings worse"
+            "not that the layer makes worse sentence embeddings"
         )
     if drop.drops and zero_shot is not None:
         score, best = zero_shot.scores[drop.recommended_layer], zero_shot.best_layer

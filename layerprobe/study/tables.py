@@ -1,6 +1,6 @@
 """The tables of predictions and findings, one row per layer.
 
-Knows numbers, not how terminals and pages are laid out.
+Knows numbers, not the layout of terminals and pages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COST_CHART = replace(
 
 
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
-    """Return the table of a prediction: each layer's flags and the curves read."""
+    """Return the table of a prediction: the flags and readings of each layer."""
     _, parameters = layer_columns((), comparison.model.parameters)
     table = drop.table_with(parameters, *_similarity_columns(comparison), n_layers=comparison.model.n_layers)
     if comparison.alone:
@@ -100,7 +100,7 @@ def finding_table(finding: Finding) -> Table:
 
 
 def _test_columns(finding: Finding) -> tuple[Column, ...]:
-    """Return the gain of the layer to keep over the whole model on the test split; nothing where it was not tested."""
+    """Return the columns of the test gain of the layer to keep over the whole model; empty if it was not tested."""
     proof = finding.against_last
     if proof is None:
         return ()
@@ -118,7 +118,7 @@ def models_table(finding: Finding) -> Table:
     """Return the table of several models, one row per model and layer, with chances among the layers of all."""
     models = finding.models
     tables = [finding_table(one).named(model=name) for one, name in zip(models, finding.labels, strict=True)]
-    # of a model with few blocks nothing is predicted
+    # a model with few blocks has no prediction
     names = set.intersection(*({column.name for column in table.columns} for table in tables))
     together = stacked(
         [replace(table, columns=tuple(column for column in table.columns if column.name in names)) for table in tables]
@@ -131,7 +131,7 @@ def models_table(finding: Finding) -> Table:
     values: dict[str, list[Any]] = {"kept": [*chosen], "flag": [_flag_among(finding, *place) for place in places]}
     *columns, flag = (replace(column, values=values.get(column.name, column.values)) for column in together.columns)
     sizes = ["size" if (id(one), layer) in on_front else None for one, layer in places]
-    # gains are over the whole of each model, and are not compared between models
+    # gains are over each whole model, and cannot be compared between models
     columns = [replace(column, more=column.more or column.name.startswith("gain")) for column in columns]
     return Table(
         columns=(*columns, Column("front", sizes, meaning="No other is both smaller and better.", more=True), flag),
@@ -142,7 +142,7 @@ def models_table(finding: Finding) -> Table:
 
 
 def _flag_among(finding: Finding, one: Finding, layer: int) -> str | None:
-    """Return what follows for a layer of one of several models: keep, will do, may be best or best of its model."""
+    """Return the flag of a layer of one of several models: keep, will do, may be best or best of its model."""
     answer, best_of_its_model = one.among or one.answer, layer == one.best_layer
     if finding.on_floor or answer.spoilt:
         return "best of its model" if best_of_its_model and one is not finding else None
@@ -156,7 +156,7 @@ def _flag_among(finding: Finding, one: Finding, layer: int) -> str | None:
 
 
 def _before_training(finding: Finding) -> Iterator[Column]:
-    """Yield what was known of the layers before any fine-tuning: similarity, readings and scores; none not known."""
+    """Yield the columns known before any fine-tuning: similarity, readings and scores."""
     if finding.comparison is not None:
         similarity, *others = _similarity_columns(finding.comparison.comparisons[0])
         yield from (similarity, *(replace(column, shown=False) for column in others))
@@ -168,7 +168,7 @@ def _before_training(finding: Finding) -> Iterator[Column]:
 
 
 def _charts(finding: Finding) -> Iterator[Chart]:
-    """Yield expected scores by layer with their runs and against size, and test scores where truncated models ran."""
+    """Yield charts of expected scores by layer (with runs) and by size, and of test scores of truncated models."""
     if finding.answer.gains:
         tested = Line("test_gain", "test_gain_interval", mark="diamond", joined=False, name="on test")
         further = () if finding.against_last is None else (tested,)
@@ -184,7 +184,7 @@ def _charts(finding: Finding) -> Iterator[Chart]:
 
 
 def runs_table(finding: Finding) -> Table:
-    """Return the runs in the order in which they were made, by model, with what they cost."""
+    """Return the table of runs by model, in the order they were made, with their costs."""
     if finding.others:
         models = zip(finding.labels, finding.models, strict=True)
         return stacked([_runs_table(one).named(model=name) for name, one in models], by=("part",))
@@ -195,7 +195,7 @@ def _runs_table(finding: Finding) -> Table:
     primary, whole = finding.primary, finding.answer.full_sweep
     column, scored = columns_of(finding.runs), columns_of(made.run for made in finding.runs)
     costs = [0 if made.is_earlier else made.layer + 1 for made in finding.runs]
-    title, part = metric_title(primary), "Of the labelled data, used for validation."
+    title, part = metric_title(primary), "Part of the labelled data used for validation."
     return Table(
         columns=(
             Column("run", range(1, len(costs) + 1)),
@@ -213,7 +213,7 @@ def _runs_table(finding: Finding) -> Table:
 
 
 def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
-    """Return the similarity of each layer to the one that it is compared with; empty of layers that are left out."""
+    """Return the columns of the similarity of each layer to its counterpart; empty for layers left out."""
     curve, layers, errors = comparison.curve, comparison.layers, comparison.curve.uncertainty
     title = f"{comparison.map.measure.short_name}{' with layer before' if comparison.alone else ''}"
     name, others = "cka_interval", mask_left_out(layers, curve.reference_layers)
@@ -233,7 +233,7 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
 
 
 def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
-    """Return the columns of a search, empty for excluded layers."""
+    """Return the columns of a search; empty for layers left out."""
     answer = finding.among or finding.answer
     layers = range(answer.first_layer, n_layers)
     scores: dict[int, tuple[float, ...]] = {}
@@ -250,7 +250,7 @@ def _search_columns(finding: Finding, n_layers: int) -> tuple[Column, ...]:
 
 
 def _outcome_columns(outcomes: Sequence[LayerOutcome], primary: str, n_layers: int) -> Iterator[Column]:
-    """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
+    """Yield the columns of fine-tuned layers, empty for those not run; some are on screens, all in files."""
     by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
         is_shown = column.name in ("mean", "std")

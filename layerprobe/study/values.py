@@ -1,4 +1,4 @@
-"""What is predicted of a model before training, and what was found by it."""
+"""Predictions about a model before training, and findings from training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,18 +27,18 @@ from layerprobe.tasks.quality import DataQuality
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Prediction(Shown):
-    """What is expected of a model before anything is trained, and what that rests on."""
+    """A prediction before any training, with its evidence."""
 
     comparisons: tuple[Comparison, ...]
-    """One a reference; without one, the model with itself, each layer with the one before."""
+    """One comparison per reference; without a reference, each layer of the model with the one before."""
     drops: tuple[DropPrediction, ...]
-    """One a comparison; the first one counts."""
+    """One prediction per comparison; the first one counts."""
     zero_shot: LayerScores | None = None
-    """Of the model on the validation split; None for texts without labels."""
+    """Scores of the model on the validation split; None for texts without labels."""
     warnings: tuple[str, ...] = ()
-    """What a reader should know, in plain words."""
+    """Warnings for the reader."""
     data: DataQuality | None = None
-    """What was to be known of the texts beforehand."""
+    """Quality of the texts; None if they were not checked."""
 
     @property
     def comparison(self) -> Comparison:
@@ -47,17 +47,17 @@ class Prediction(Shown):
 
     @property
     def drop(self) -> DropPrediction:
-        """Which layers are expected to drop, by the requested rule."""
+        """The layers expected to drop, by the requested rule."""
         return self.drops[0]
 
     @property
     def recommended_layer(self) -> int:
-        """Where to truncate."""
+        """The layer to try first."""
         return self.drop.recommended_layer
 
     @property
     def conclusion(self) -> Conclusion:
-        """Where to look first, by what it rests on."""
+        """The layer to try first, with its evidence."""
         comparison, scored = self.comparison, self.zero_shot and self.zero_shot.n_items
         reference = () if comparison.alone else (comparison.reference.name,)
         prediction = self.drop.conclusion
@@ -80,7 +80,7 @@ class Prediction(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """What simpler rules and other references predict, and the comparisons."""
+        """Predictions of simpler rules and other references, and the comparisons."""
         names = [comparison.reference.name for comparison in self.comparisons]
         further = (references_table(names, self.drops),) if len(self.drops) > 1 else ()
         return (*self.drop.details, *further, *Comparisons(comparisons=self.comparisons).details)
@@ -97,127 +97,127 @@ class MadeRun:
     """One run of a search, at one layer."""
 
     fold: int
-    """Which part of the labelled examples validated it; 0 where all seeds share the validation split."""
+    """The fold that validated it; 0 if all seeds share the validation split."""
     layer: int
     seed: int
     run: FineTuningRun | None
-    """None where it gave no score, which costs as much."""
+    """The run; None if it gave no score, which costs as much."""
     is_earlier: bool = field(default=False, metadata=RARE)
-    """Whether it was finished before and not asked for: it counts as evidence, and costs nothing."""
+    """Whether it was finished before and not requested: it counts as evidence and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Where the fine-tuned model to keep is, or will be."""
+    """The location of the fine-tuned model to keep."""
 
     directory: str
-    """Of its run, for `layerprobe export`."""
+    """Directory of its run, for `layerprobe export`."""
     kept: bool = True
-    """Whether they are there; else the run is one of the layer to keep with seed 0, to be made with --save-models."""
+    """Whether the weights exist; otherwise the run, with seed 0, has to be repeated with --save-models."""
     n_train: int | None = field(default=None, metadata=RARE)
-    """Labelled examples of training and validation that they have learnt from, where that is all of them; else None."""
+    """Number of training and validation examples if all were trained on; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding(Shown):
-    """Which layer to keep, of one model or of the best of several, and the runs that say so."""
+    """The layer to keep, of one model or of the best of several, with the runs as evidence."""
 
     model: ModelDescription
-    """The one to keep."""
+    """The model to keep."""
     task: str
-    """As the user gave it."""
+    """Name of the task, as given by the user."""
     kind: str
-    """Of the task, one of `KINDS`."""
+    """Kind of the task, one of `KINDS`."""
     task_digest: str
-    """sha256 of its examples."""
+    """sha256 of the task's examples."""
     versions: dict[str, str]
-    """Of Python, layerprobe and the libraries that the numbers depend on."""
+    """Versions of Python, layerprobe and the libraries that the numbers depend on."""
     prediction: DropPrediction | None = None
-    """Where to look first by the readings that the search begins with; None where the default rule reads others."""
+    """The prediction from the readings before the search; None if the default rule needs others."""
     comparison: Comparisons | None = field(default=None, metadata=RARE)
-    """With the references, where there are any."""
+    """Similarity to the references; None without references."""
     answer: SearchAnswer
-    """By validation."""
+    """The answer of the search, from validation scores."""
     primary: str
-    """The metric of all scores."""
+    """Name of the metric of all scores."""
     runs: tuple[MadeRun, ...]
-    """In the order in which they were made."""
+    """Runs in the order they were made."""
     n_folds: int
-    """Seed k is validated by fold k modulo this; 1 where all seeds share the validation split."""
+    """Number of folds: seed k is validated on fold k modulo this; 1 if all seeds share the validation split."""
     n_items: tuple[int, int]
-    """Validation examples of the first fold, and test examples."""
+    """Number of validation examples (of the first fold) and of test examples."""
     rounds_by_layer: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
-    """Seconds that the model truncated there takes for the same texts, by round; none but at the best, the smallest
-    sufficient and the last layer."""
+    """Seconds for the same texts by layer and round; only for models truncated at the best, the smallest sufficient
+    and the last layer."""
     outcomes: tuple[LayerOutcome, ...] = ()
-    """The runs of truncated models put together by layer, ascending."""
+    """Runs of truncated models combined by layer, ascending."""
     against_last: Interval | None = None
-    """Test score at the layer to keep less that at the last one, x 100, over paired seeds and test items, which chose
-    neither; None where that was not requested, or the last layer is the one to keep."""
+    """Test score of the layer to keep minus that of the last one, x 100, over paired seeds and test items, which chose
+    neither; None if not requested, or if the last layer is the one to keep."""
     proof_cost: int = 0
-    """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
+    """Cost, in block-steps, of runs made only for `against_last` after the search."""
     weights: Weights
-    """Of the layer to keep."""
+    """Weights of the layer to keep."""
     failures: tuple[str, ...] = ()
-    """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
+    """Runs and layers without a score, with reasons; labels that seem reversed."""
     floor: Floor | None = field(default=None, metadata=RARE)
-    """What a trivial answer scores on the validation examples; None where that is 0, as for correlations."""
+    """Score of a trivial baseline on the validation examples; None where that is 0, as for correlations."""
     untrained: tuple[float | None, ...] = field(default=(), metadata=RARE)
-    """Test scores by layer before any fine-tuning; None of layers that are left out, empty where there are none."""
+    """Test scores by layer before any fine-tuning; None for layers left out, empty if there are none."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
-    """Whence its page has single test items, an `ItemSource`; None of a finding that was read from a file."""
+    """Source of single test items for the page, an `ItemSource`; None if the finding was read from a file."""
     final: FineTuningRun | None = field(default=None, metadata=RARE)
-    """The layer to keep, fine-tuned on training and validation examples for as many epochs as validation chose in the
-    search; its weights are those to keep."""
+    """Final run of the layer to keep, on training and validation examples for the number of epochs that validation
+    chose in the search; its weights are those to keep."""
     others: tuple["Finding", ...] = field(default=(), metadata=RARE)
-    """What was found of the other models that were searched together, in the order in which they were given."""
+    """Findings of the other models that were searched together, in the given order."""
     place: int = field(default=0, metadata=RARE)
-    """Where among them the model to keep was given, from 0."""
+    """Position of the model to keep in the given order, from 0."""
     among: SearchAnswer | None = field(default=None, metadata=RARE)
-    """Of several models, the answer with chances among the layers of all of them."""
+    """With several models, the answer with chances among the layers of all models."""
     share: float | None = field(default=None, metadata=RARE)
-    """Of several models, the cost as a share of what their full sweeps cost together, by the parameters of blocks."""
+    """With several models, the cost as a share of the total cost of their full sweeps, by parameters of blocks."""
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type["Finding"], dict[str, Any]]:
-        """Return the fields of JSON, also of earlier versions."""
+        """Return this class and its fields from JSON, also of earlier versions."""
         return cls, {**data, **{name: without_scans(data[name]) for name in ("runs", "weights") if name in data}}
 
     @property
     def models(self) -> tuple["Finding", ...]:
-        """What was found of each model, in the order in which they were given."""
+        """The findings of all models, in the given order."""
         return (*self.others[: self.place], self, *self.others[self.place :])
 
     @property
     def scored_layers(self) -> ScoredLayers:
-        """The layers that were fine-tuned, by which it is compared with another finding; DataError of spoilt scores."""
+        """The fine-tuned layers, to compare with another finding; DataError if examples are in two splits."""
         if self.answer.spoilt:
-            raise DataError(f"no score of {self.model.name} on {self.task} is claimed: examples stand in two splits")
+            raise DataError(f"scores of {self.model.name} on {self.task} are unreliable: examples are in two splits")
         return scored_layers_of(self.outcomes, model=self.model.name, task=self.task)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the models are called in tables and plots."""
+        """Names of the models in tables and plots."""
         return tuple(distinct_names([finding.model.name for finding in self.models]))
 
     @property
     def best_layer(self) -> int:
-        """With the highest expected score."""
+        """The layer with the highest expected score."""
         return self.answer.best_layer
 
     @property
     def last_layer(self) -> int:
-        """That of the whole model."""
+        """The last layer, that of the whole model."""
         return self.model.n_blocks
 
     @property
     def tested(self) -> LayerOutcome | None:
-        """The runs of the layer to keep; None where it was not run by itself."""
+        """The runs of the layer to keep; None if it was not run."""
         return next((outcome for outcome in self.outcomes if outcome.layer == self.best_layer), None)
 
     @property
     def on_floor(self) -> bool:
-        """Whether no layer is above the floor with its error: then none is to be kept."""
+        """Whether no layer is significantly above the floor, so that none should be kept."""
         best = self.answer.layers[self.best_layer]
         return self.floor is not None and not self.answer.spoilt and self.floor.unbeaten(best.interval)
 
@@ -228,12 +228,12 @@ class Finding(Shown):
 
     @property
     def places(self) -> int:
-        """How many layers, of all models, may be the best."""
+        """Number of layers, of all models, that may be the best."""
         return sum(len((one.among or one.answer).candidates) for one in self.models)
 
     @property
     def verdict(self) -> Verdict:
-        """How much is known of the layer to keep, of all models; one that is lower on test is no more than a guess."""
+        """Confidence in the layer to keep, among all models; undecided at most if it scores lower on test."""
         if self.on_floor or self.is_refuted:
             return Verdict.FAILED
         verdict = (self.among or self.answer).verdict_among(self.places)
@@ -242,12 +242,12 @@ class Finding(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer to keep of which model, what it gains on test, and how certain that is."""
+        """The layer to keep, of which model, its gain on test, and the certainty."""
         answer = self.among or self.answer
         searched, choice = answer.conclusion, answer.conclusion.choice
         case = "floor" if self.on_floor else "refuted" if self.is_refuted else searched.case
         facts, names = dict(searched.facts), {**searched.names, "metric": f"{metric_title(self.primary)} x 100"}
-        if case in ("floor", "refuted"):  # of a layer that is not to be kept, no more is said
+        if case in ("floor", "refuted"):  # no layer is to be kept
             facts = {name: facts[name] for name in ("score", "level", "tolerance")}
             choice = None if case == "floor" else Choice.upto(self.last_layer, self.last_layer)
         is_claimed = case not in ("floor", "spoilt")
@@ -264,7 +264,7 @@ class Finding(Shown):
         if self.floor is not None:
             facts["floor"] = Fact(value=self.floor.value, unit="score", split="validation")
             names["trivial"] = self.floor.by
-        if self.others:  # the candidates are layers of all models
+        if self.others:  # candidates are layers of all models
             names = {name: value for name, value in names.items() if name != "layers"}
             names |= {"label": self.labels[self.place], "models": self.labels}
             choice = choice and replace(choice, candidates=())
@@ -283,7 +283,7 @@ class Finding(Shown):
         )
 
     def _saved(self, layer: int) -> dict[str, Fact]:
-        """Return what truncating at a layer saves: parameters and time."""
+        """Return the savings of truncating at a layer: parameters and time."""
         size, whole, speed = self.model.parameters[layer], self.model.parameters[-1], self.speed(layer)
         facts = {
             "parameters": Fact(value=size / whole - 1, unit="share", better="lower"),
@@ -295,7 +295,7 @@ class Finding(Shown):
         return facts
 
     def _checks(self) -> Iterator[Check]:
-        """Yield what the test split, the prediction, scores without fine-tuning, the final model and runs say."""
+        """Yield checks of the test split, the prediction, scores without fine-tuning, the final model and the runs."""
         best, prediction, proof = self.best_layer, self.prediction, self.against_last
         by_layer = {outcome.layer: outcome for outcome in self.outcomes}
         if proof is not None:
@@ -314,7 +314,7 @@ class Finding(Shown):
             is_compared = beliefs[expected].runs and beliefs[best].runs
             passed = True if expected in candidates else False if is_compared else None
             yield Check(name="prediction", passed=passed, facts={"lower": lower}, names={"expected": expected})
-        yield from self._of_several() if self.others else self.answer.conclusion.checks
+        yield from self._several_model_checks() if self.others else self.answer.conclusion.checks
         if self.floor is not None and self.floor.value:
             floor = Fact(value=self.floor.value, unit="score", split="validation")
             yield Check(name="floor", passed=True, facts={"floor": floor}, names={"trivial": self.floor.by})
@@ -336,8 +336,8 @@ class Finding(Shown):
             }
             yield Check(name="final", passed=None, facts=learnt)
 
-    def _of_several(self) -> Iterator[Check]:
-        """Yield which model has the best layer, what is known of its layers, and which of all is enough."""
+    def _several_model_checks(self) -> Iterator[Check]:
+        """Yield checks of several models: which has the best layer, how certain that is, and which layer is enough."""
         answer = self.among or self.answer
         elsewhere = any((one.among or one.answer).candidates for one in self.others)
         chance = Fact(value=sum(belief.chance_best for belief in answer.layers), unit="chance")
@@ -351,7 +351,7 @@ class Finding(Shown):
                 yield Check(name="enough", passed=True, names={"enough": enough, "label": label})
 
     def _steps(self) -> Iterator[Step]:
-        """Yield how to write the model to keep, where its weights are there."""
+        """Yield the export of the model to keep, if its weights exist."""
         is_new = self.best_layer != self.last_layer or self.final is not None
         if self.weights.kept and is_new and not self.is_refuted:
             layer = str(self.best_layer)
@@ -359,31 +359,31 @@ class Finding(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What gave no score, and why."""
+        """Runs and layers without a score, with reasons."""
         return self.failures
 
     @property
     def seconds(self) -> float:
-        """Of training, all runs of all models together."""
+        """Training time of all runs of all models, in seconds."""
         return sum(run.seconds for run in self._made)
 
     @property
     def _made(self) -> list[FineTuningRun]:
-        """The runs with a score of all models that the search asked for."""
+        """Requested runs with a score, of all models."""
         return [made.run for one in self.models for made in one.runs if made.run and not made.is_earlier]
 
     def speed(self, layer: int) -> Speedup | None:
-        """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
+        """Return the speed of the model truncated at a layer, relative to the whole model; None if not measured."""
         rounds = self.rounds_by_layer
         return speedup(rounds[-1], rounds[layer]) if rounds and rounds[-1] and rounds[layer] else None
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
-        """The final run of layers that are worse than the best by more than the tolerance, at the level."""
+        """The last consecutive layers that are worse than the best by more than the tolerance, at the level."""
         return self.answer.drop_layers
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer, as of `SearchAnswer`; empty where no layer is above the floor."""
+        """Return the flag of a layer, see `SearchAnswer.flag`; empty if no layer is above the floor."""
         if self.on_floor:
             return ""
         if self.is_refuted and layer in (self.best_layer, self.last_layer):
@@ -398,19 +398,19 @@ class Finding(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer, and model: what the search knows, what fine-tuning scored, and what follows."""
+        """One row per layer and model: estimates of the search, scores of fine-tuning, and flags."""
         return models_table(self) if self.others else finding_table(self)
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """The runs, what was known before training, and the similarity to the references."""
+        """The runs, the readings before training, and the similarity to the references."""
         predicted = () if self.prediction is None else (replace(self.prediction.table, title="Before training"),)
         compared = () if self.comparison is None else self.comparison.details
         return (runs_table(self), *predicted, *compared)
 
     @property
     def sources(self) -> dict[str, str]:
-        """The models, the data, how models were fine-tuned, and versions."""
+        """The models, the data, the settings of fine-tuning, and versions."""
         protocol: dict[str, Any] = next((to_dict(made.run.protocol) for made in self.runs if made.run), {})
         return {
             **described(*(one.model for one in self.models)),

@@ -152,7 +152,7 @@ def test_find_fine_tunes_them_only_if_nothing_speaks_against(
     done = layerprobe("find", model, "-t", pairs_file, "--epochs", "1", "--seeds", "1", "--batch-size", "16", "--json")
     assert done.code == 0, done.err
     assert "layers 5 to 6 of" in done.err
-    assert "give all texts one embedding: no reading speaks for fine-tuning there" in done.err
+    assert "give all texts the same embedding: no reading favours fine-tuning there" in done.err
     finding = read_result(done.out)
     assert finding.best_layer not in COLLAPSED
     assert finding.untrained[5:] == (None, None)

@@ -172,10 +172,10 @@ def test_influences_are_read_back_as_far_as_half_precision_goes() -> None:
     )
     assert ItemInfluences.of(np.zeros((2, 2**21 + 1)), digest="", links=None) is None
     for text in ("no base64!", "AAAA", base64.b64encode(np.full((3, 50), np.nan, "<f2").tobytes()).decode()):
-        with pytest.raises(DataError, match="expected influences of 50 items as layerprobe saves them"):
+        with pytest.raises(DataError, match="cannot read the influences of 50 items: "):
             _ = dataclasses.replace(influences, influences=text).rows
     many = base64.b64encode(np.full((2, 50), 2**31 - 1, "<i4").tobytes()).decode()
-    with pytest.raises(DataError, match="layerprobe saves them: a number is out of range"):
+    with pytest.raises(DataError, match="influences of 50 items: a number is out of range"):
         _ = dataclasses.replace(influences, texts=many).links
 
 

@@ -31,7 +31,7 @@ from layerprobe.encoders.in_memory import content_digest
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
-from layerprobe.study.predict import as_models
+from layerprobe.study.predict import model_tuple
 from layerprobe.training.masking import check_masked_lm
 from tests.models import SIZES, given, save_tiny, tiny_tokenizer
 
@@ -425,5 +425,5 @@ def test_what_cannot_be_taken_is_said(tmp_path: Path) -> None:
 
 def test_one_loaded_model_is_one_reference(tmp_path: Path) -> None:
     model = loaded(Path(save_tiny("bert", tmp_path / "bert")))
-    assert as_models(model) == (model,)
-    assert as_models((model, "other")) == (model, "other")
+    assert model_tuple(model) == (model,)
+    assert model_tuple((model, "other")) == (model, "other")

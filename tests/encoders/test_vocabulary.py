@@ -133,7 +133,7 @@ def test_texts_of_another_language_are_warned_of_once(folders: dict[str, Path], 
     for model in (whole.of_tokens(tokens), str(out)):
         assert extract(model, ENGLISH).warnings == ()
         (warning,) = extract(model, GREEK).warnings
-        assert f"% of their tokens were taken out of its vocabulary, which has {len(tokens)} of" in warning
+        assert f"% of their tokens were removed from its vocabulary, which has {len(tokens)} of" in warning
         assert extract(model, GREEK).warnings == (warning,), "expected it of embeddings in the store, too"
     again = tmp_path / "again"
     export_model(str(out), again, layer=1)

@@ -7,7 +7,7 @@ import pytest
 
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
-from layerprobe.stats.best import of_highest, state
+from layerprobe.stats.best import highest_quantile, state
 from tests.probing.data import layered, scores_of
 
 EQUAL = (1.0, 1.0, 1.0, 1.0)
@@ -88,15 +88,15 @@ def test_the_statement_is_true_at_its_level(correlation: float) -> None:
 def test_the_highest_is_no_more_too_high_than_is_said(layers: int, correlation: float) -> None:
     """Of equal scores with known errors; as for a single one, it would be too high in up to 47 %."""
     covariance = (1 - correlation) * np.eye(layers) + correlation
-    below = of_highest(covariance, level=0.95, freedom=1e6)
+    below = highest_quantile(covariance, level=0.95, freedom=1e6)
     errors = np.random.default_rng(1).standard_normal((20_000, layers)) @ np.linalg.cholesky(covariance).T
     assert np.mean(errors.max(axis=1) > below) == pytest.approx(0.025, abs=0.004)
     assert np.mean(errors.max(axis=1) > 1.96) > 0.08
 
 
 def test_the_highest_of_one_is_that_one() -> None:
-    assert of_highest(np.array([[4.0]]), level=0.95, freedom=20) == pytest.approx(2.086, abs=0.03)
-    assert of_highest(np.zeros((3, 3)), level=0.95, freedom=20) == pytest.approx(2.086, abs=1e-3)
+    assert highest_quantile(np.array([[4.0]]), level=0.95, freedom=20) == pytest.approx(2.086, abs=0.03)
+    assert highest_quantile(np.zeros((3, 3)), level=0.95, freedom=20) == pytest.approx(2.086, abs=1e-3)
 
 
 def test_the_best_layer_reaches_further_down_than_up_and_others_do_not() -> None:

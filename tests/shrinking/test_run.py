@@ -616,7 +616,7 @@ def test_a_vocabulary_that_the_texts_need_loses_nothing(tmp_path: Path, family: 
     assert f"**Vocabulary:** {vocabulary.kept} of {vocabulary.whole} tokens" in card
     assert f"{small.parameters:,} instead of {result.model.parameters[-1]:,}" in card
     (warning,) = extract(str(out), vocabularies.GREEK).warnings
-    assert "of their tokens were taken out of its vocabulary" in warning
+    assert "of their tokens were removed from its vocabulary" in warning
 
 
 def test_what_needs_no_training_is_timed_beside_the_whole_model(
@@ -694,5 +694,5 @@ def test_vocabularies_that_cannot_be(tmp_path: Path, how: dict[str, Any], messag
 def test_a_task_in_another_language_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "missing_share", lambda tokenizer, texts: 0.25)
     result = of_sentences(families(tmp_path), toy_task_of("sts"), size="all", vocabulary=130)
-    expected = "of the task's texts, 25% of their tokens were taken out of its vocabulary, which has 130 of 330 tokens"
+    expected = "of the task's texts, 25% of their tokens were removed from its vocabulary, which has 130 of 330 tokens"
     assert any(warning.startswith(expected) for warning in result.warnings)

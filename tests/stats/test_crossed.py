@@ -13,7 +13,7 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.scores import class_influences, class_scores, correlation_influences, correlations
 from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.stats.links import Links
-from layerprobe.stats.sentences import drawn_anew
+from layerprobe.stats.sentences import error_sources
 
 Array = NDArray[np.float64]
 
@@ -91,19 +91,23 @@ def test_the_mean_and_its_interval_move_with_the_values() -> None:
 def test_words_say_what_the_interval_is_over() -> None:
     common = np.random.default_rng(0).normal(size=1379)
     assert (
-        drawn_anew(interval_of([1.0, 2.0], np.stack([common, common]), unit="pair")) == "over new pairs and new seeds"
+        error_sources(interval_of([1.0, 2.0], np.stack([common, common]), unit="pair"))
+        == "over new pairs and new seeds"
     )
-    assert drawn_anew(interval_of([1.0], common[None], unit="text")) == "over new texts only, as there is one seed"
-    assert drawn_anew(interval_of([1.0, 2.0], None)) == "over new seeds only, as outputs by item were not kept"
+    assert (
+        error_sources(interval_of([1.0], common[None], unit="text"))
+        == "over new texts only, because only one seed was run"
+    )
+    assert error_sources(interval_of([1.0, 2.0], None)) == "over new seeds only, because outputs per item were not kept"
 
 
 def test_wrong_numbers_are_errors() -> None:
     with pytest.raises(MisalignedSamplesError, match=r"expected influences for each of 2 seeds, got \(3, 4\)"):
         crossed([1.0, 2.0], np.zeros((3, 4)))
-    with pytest.raises(MisalignedSamplesError, match="expected links between the 4 items that were scored, got 3"):
+    with pytest.raises(MisalignedSamplesError, match="expected links between the 4 scored items, got 3"):
         crossed([1.0], np.zeros((1, 4)), links=Links(sides=(np.arange(3),)))
     for links, n in ((None, 1), (Links(sides=(np.zeros(4, dtype=int),)), 4)):
-        with pytest.raises(DataError, match="expected at least two items that share no text"):
+        with pytest.raises(DataError, match="expected at least two items without a common text"):
             crossed([1.0], np.zeros((1, n)), links=links)
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
         crossed([1.0, 2.0], None, level=95)

@@ -178,7 +178,7 @@ def test_several_at_a_time_are_the_same_search_whoever_is_faster(six: Path, tmp_
     assert numbers(again) == numbers(finding)
     assert max(reported) == 1
     assert finding.answer.spent - finding.proof_cost <= 0.25 * finding.answer.full_sweep
-    with pytest.raises(DataError, match="how many runs are made at a time, such as 2, got 0"):
+    with pytest.raises(DataError, match="a number of parallel runs, such as 2, got 0"):
         found(six, tmp_path, jobs=0)
 
 

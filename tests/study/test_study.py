@@ -211,7 +211,7 @@ def test_a_prediction_without_a_reference_is_that_beside_one(
     assert alone.drop.evidence is None
     assert alone.zero_shot == beside.zero_shot
     assert not any("itself" in warning for warning in alone.warnings)
-    with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
+    with pytest.raises(DataError, match="the rule 'fall of CKA' reads CKA with a reference"):
         predict(given(models["electra"], options), task, rule="fall of CKA")
 
 
@@ -610,7 +610,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     by_rsa, by_rank = (predict_drop(other, rule=rule, curves=RANKS) for rule in (PLATEAU, WORDLESS_RULE))
     assert (by_rsa.record, drop.record is None, by_rank.record is None) == (None, False, False)
     (caution,) = drop_cautions(other, by_rsa)
-    assert caution.startswith("the thresholds of the rule 'plateau of CKA' are those of debiased linear CKA, and it")
+    assert caution.startswith("the thresholds of the rule 'plateau of CKA' were fitted on debiased linear CKA, and it")
     assert drop_cautions(other, by_rank) == ()
     (caution,) = drop_cautions(compared(electra, random, falling), drop)
     assert caution.startswith("the reference has random weights")

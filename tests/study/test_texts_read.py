@@ -20,7 +20,7 @@ from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module
-from layerprobe.study.predict import numbers_of_texts, scored_untrained, settled
+from layerprobe.study.predict import numbers_of_texts, score_untrained, settled
 from tests.cli.conftest import Layerprobe, layerprobe
 from tests.models import save_tiny
 
@@ -168,7 +168,7 @@ def test_of_labels_as_many_are_scored_as_settle_what_is_said(
     lines = [words.line(check, prediction.conclusion)[0] for check in prediction.conclusion.checks]
     assert "Layers without fine-tuning were scored on 40 of 640 validation items" in lines
     assert embedded["texts"] <= 80 + 3 * 64
-    everything, _ = scored_untrained(resolve(model), task, prediction.drop, all_items=True)
+    everything, _ = score_untrained(resolve(model), task, prediction.drop, all_items=True)
     assert everything.n_items is None
     # what the store has does not change what is scored
     assert lp.predict(model, task, n_texts=64) == prediction
