@@ -364,7 +364,7 @@ def folder_to_write(path: Path | None) -> Path | None:
 
 def _free(path: Path, file: Path) -> Path:
     if reason := obstacle(file):
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {reason}")
+        raise typer.BadParameter(f"cannot write {path}: {reason}")
     return path
 
 

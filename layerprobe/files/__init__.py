@@ -1,1 +1,1 @@
-"""Disk manners: whole or not at all, checked, within limits. Knows bytes and values, not what they mean."""
+"""Disk access: whole files or none, checked, within limits. Knows bytes and values, not their meaning."""

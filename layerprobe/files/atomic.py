@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and their checksums. Knows bytes and paths, not what is in them."""
+"""Files written whole or not at all, and their checksums. Knows bytes and paths, not their meaning."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".tmp-"
-"""What the names of files and folders begin with while they are written."""
+"""Prefix of files and folders during writing."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ESTALE)
 _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -31,13 +31,13 @@ _UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST
 
 @contextlib.contextmanager
 def store_errors(doing: str, path: Path) -> Iterator[None]:
-    """Turn an OSError into one line that names the path, the reason and what to do."""
+    """Turn an OSError into one line with the path, the reason and advice."""
     try:
         yield
     except OSError as error:
         advice = f"free space, or {another_folder()}" if error.errno in _FULL else another_folder()
         if doing == "lock" and error.errno in _NO_LOCKS:
-            advice = f"the file system has no locks: {advice}, on a local disk"
+            advice = f"the file system does not support locks: {advice}, on a local disk"
         elif limit := limit_advice(error):
             advice = limit
         elif error.errno not in (*_FULL, *_UNUSABLE):
@@ -46,7 +46,7 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
 
 
 def readable_size(n_bytes: int) -> str:
-    """Return a number of bytes as people read it.
+    """Return a number of bytes in a readable unit.
 
     Examples:
         >>> readable_size(1_300_000)
@@ -61,10 +61,10 @@ def readable_size(n_bytes: int) -> str:
 
 
 def from_home(path: str | Path) -> Path:
-    """Return a path with ~ as the user's home; ~name stays as it is where there is no such user.
+    """Return a path with ~ expanded; ~name stays unchanged if there is no such user.
 
     Raises:
-        DataError: If it is a path that no system takes: with a NUL in it, or a name that is too long.
+        DataError: If no system accepts the path: it contains a NUL, or a name is too long.
 
     Examples:
         >>> from_home("~nobody-of-that-name/x.toml").as_posix()
@@ -80,25 +80,25 @@ def from_home(path: str | Path) -> Path:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """Return `path`, which lies below `root`, if neither it nor any folder between the two is a link.
+    """Return `path`, which lies below `root`, if neither it nor any folder in between is a link.
 
-    So nothing that is written or removed there lies elsewhere. The root itself and what it lies in may be links.
+    Nothing below the root is then written or removed elsewhere. The root and its parents may be links.
     """
     with store_errors("read", path):
         real = Path(os.path.realpath(path))
         if real != Path(os.path.realpath(root)) / os.path.relpath(path, root):
             raise StoreError(
-                f"expected {path} itself, got a link to {real}: remove it, only the folder {root} itself may be one"
+                f"expected {path} itself, got a link to {real}: remove the link; only {root} itself may be one"
             )
     return path
 
 
 def tree_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder, without following links; 0 where there is none."""
+    """Return the size of all files below a folder, without following links; 0 if it does not exist."""
     size = 0
     for name, _, files in os.walk(folder):
         for file in files:
-            with contextlib.suppress(FileNotFoundError):  # as of a temporary file of a process that is writing
+            with contextlib.suppress(FileNotFoundError):  # such as another process's temporary file
                 size += os.lstat(os.path.join(name, file)).st_size  # noqa: PTH118 - of any name
     return size
 
@@ -111,7 +111,7 @@ def make_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock that is a file below `root`; yields False where another process has it and is not waited for."""
+    """Lock a file below `root`; yield False if another process holds the lock and `wait` is not set."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(inside(root, path))
@@ -130,7 +130,7 @@ def locked(root: Path, path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def _check_lockable(path: Path) -> None:
-    """Raise OSError where a file cannot be made or locked, for which filelock may wait for ever."""
+    """Raise OSError if a file cannot be made or locked; filelock could wait for it for ever."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with contextlib.suppress(BlockingIOError):
@@ -140,35 +140,35 @@ def _check_lockable(path: Path) -> None:
 
 
 def flock(descriptor: int) -> None:
-    """Lock an open file or folder where the platform can; raise BlockingIOError where another process has it."""
+    """Lock an open file or folder if the platform can; raise BlockingIOError if another process holds the lock."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the store: whole or not at all."""
+    """Write a file of the store, whole or not at all."""
     with store_errors("write", path):
         replace_file(path, data)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, make it durable and give it its name, with the mode that it had.
+    """Write a file under a temporary name, make it durable and rename it; it keeps the mode of the file it replaces.
 
-    A link by that name is replaced.
+    A link with that name is replaced.
     """
     temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
     try:
         earlier = path.is_file() and not path.is_symlink()
         temporary.touch(0o600 if earlier else 0o666)
         if earlier:
-            with contextlib.suppress(OSError, AttributeError):  # only root gives files away, and Windows has no owners
+            with contextlib.suppress(OSError, AttributeError):  # only root can change owners, and Windows has none
                 shutil.chown(temporary, path.stat().st_uid, path.stat().st_gid)
             shutil.copymode(path, temporary)
         temporary.write_bytes(data)
         sync(temporary)
         temporary.replace(path)
     finally:
-        # A failure to tidy up must not hide the failure itself.
+        # A failed clean-up must not hide the original error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     sync(path.parent)
@@ -184,7 +184,7 @@ _IN_THE_WAY = {
 
 
 def obstacle(path: Path) -> str:
-    """Return why a file of the user's cannot be written at a path; empty where it can, with its parents."""
+    """Return why a user's file cannot be written at a path; empty if it can, with its parents."""
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             kind = stat.S_IFMT(path.lstat().st_mode)
@@ -194,16 +194,16 @@ def obstacle(path: Path) -> str:
         if not nearest.is_dir():
             return f"{nearest} is not a folder"
         barred = (place for place in (nearest, path) if os.path.lexists(place) and not os.access(place, os.W_OK))
-        return next((f"{place} may not be written" for place in barred), "")
-    except (OSError, ValueError) as error:  # such as of a path with a NUL in it
+        return next((f"{place} is not writable" for place in barred), "")
+    except (OSError, ValueError) as error:  # such as a path with a NUL
         return getattr(error, "strerror", None) or str(error)
 
 
 def write_file(path: Path, data: bytes) -> Path:
-    """Write a file of the user's, with its parents, and return its path: whole or not at all.
+    """Write a user's file, with its parents, whole or not at all, and return its path.
 
     Raises:
-        LayerProbeError: If it cannot be written, or is no regular file.
+        LayerProbeError: If it cannot be written, or is not a regular file.
     """
     reason = obstacle(path)
     try:
@@ -213,15 +213,15 @@ def write_file(path: Path, data: bytes) -> Path:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        raise LayerProbeError(f"expected a place to write to, got {path}: {reason}: choose another path")
+        raise LayerProbeError(f"cannot write {path}: {reason}: choose another path")
     return path
 
 
 def sync(path: Path) -> None:
     """Make a file or directory durable; some file systems cannot do so for directories."""
-    if os.name == "nt" and path.is_dir():  # directories cannot be opened there
+    if os.name == "nt" and path.is_dir():  # Windows cannot open directories
         return
-    # Windows makes durable only what is open for writing
+    # Windows syncs only files that are open for writing
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -233,27 +233,27 @@ def sync(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process left half-written in a folder; only where no other process writes there."""
+    """Remove half-written files of a killed process from a folder that no other process writes to."""
     for left in folder.glob(f"{TEMPORARY}*"):
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
         else:
-            with contextlib.suppress(OSError):  # it is in nobody's way
+            with contextlib.suppress(OSError):  # it does no harm
                 left.unlink()
 
 
 def reserve(file: IO[bytes], n_bytes: int) -> None:
-    """Reserve room for an open file, where the platform can; writing to a map of more than fits kills the process."""
+    """Reserve disk space for an open file, if the platform can; writing to a map beyond it would kill the process."""
     if not hasattr(os, "posix_fallocate") or not n_bytes:
         return
     try:
         os.posix_fallocate(file.fileno(), 0, n_bytes)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system that cannot
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):  # the file system cannot
             raise
 
 
-# Seconds after its last change within which a file can change again without another time.
+# Seconds after a change within which another change may not alter the file's times.
 _RECENT = 2.0
 
 
@@ -264,10 +264,10 @@ def sha256_of(path: Path) -> str:
 
 
 def known_sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes, read once in this process for as long as nothing wrote to the file.
+    """Return the sha256 of a file's bytes, read once per process unless the file changes.
 
-    Writes show in its inode, its size and the times of its last changes, of which one cannot be set back by hand.
-    Nothing is remembered from one process to the next: a disk that loses a bit changes no time.
+    Changes show in its inode, its size and the times of its last changes, one of which cannot be reset by hand.
+    Nothing is remembered between processes: a disk error changes no time.
     """
     status = path.stat()
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
@@ -283,18 +283,18 @@ def _sha256_at(path: Path, identity: tuple[int, ...]) -> str:
 
 
 def problem_with(path: Path, *, size: int | None = None, sha256: str | None = None) -> str | None:
-    """Return what is wrong with a file, or None; what is not given is not compared. See `known_sha256`."""
+    """Return the problem of a file, or None; an omitted size or sha256 is not compared. See `known_sha256`."""
     with store_errors("read", path):
         try:
             if path.is_symlink():
                 return "it is a link"
             on_disk = path.stat()
             if not stat.S_ISREG(on_disk.st_mode):
-                return "it is no file"
+                return "it is not a file"
             if size is not None and on_disk.st_size != size:
                 return f"{size} bytes expected, {on_disk.st_size} found"
             if sha256 is not None and known_sha256(path) != sha256:
-                return "its checksum is not the one that was written down"
+                return "its checksum does not match the recorded one"
         except (FileNotFoundError, NotADirectoryError):
             return "the file is missing"
     return None

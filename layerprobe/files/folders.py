@@ -1,8 +1,8 @@
-"""Results and folders kept on disk whole or not at all, with checksums, and errors where one is not as written.
+"""Results and folders stored on disk whole or not at all, with checksums; changed or damaged ones raise an error.
 
-Knows bytes, paths and JSON, not what is in them. A kept JSON file has a checksum, says where it is kept, by the end of
-its path, so that two that changed places are noticed, too, and may list files beside it that belong to it. A folder has
-the list `SHA256SUMS`, which `sha256sum --check` reads; its first line, a comment, is the checksum of the others.
+Knows bytes, paths and JSON, not their meaning. A stored JSON file has a checksum, contains the end of its own path,
+so that swapped files are noticed, and may list files beside it that belong to it. A folder has
+the list `SHA256SUMS`, which `sha256sum --check` reads; its first line, a comment, is the checksum of the other lines.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ def write_kept(path: Path, value: Any, *, root: Path, files: Iterable[str] = ())
 
 
 def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
-    """Return the result of a file below `root`, or a part of that which is nearer; None where there is none.
+    """Return the result in a file below `root`, or below a subfolder of it; None if there is no file.
 
     Raises:
-        FormatError: If another version of layerprobe wrote it.
-        DamagedStoreError: If it is not what was written, of that type.
+        FormatError: If another version of layerprobe wrote the file.
+        DamagedStoreError: If the file was altered, or is not of that type.
     """
     inside(root, path)
     with store_errors("read", path):
@@ -56,23 +56,23 @@ def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
         return cast("T", from_dict(kind, content))
     except FormatError as error:
         raise FormatError(f"{path} cannot be read: {error}, or {another_folder()}") from error
-    except ValueError as error:  # DataError is one
+    except ValueError as error:  # includes DataError
         raise DamagedStoreError(f"{path} cannot be read ({error})") from error
 
 
 def _checked(data: bytes) -> tuple[Any, Checksum]:
-    """Return the content of a kept result and its checksum."""
+    """Return the content of a stored result and its checksum."""
     try:
         content, checksum = unsealed(parse_json(data.decode()))
     except UnicodeDecodeError as error:
-        raise DataError("it is no UTF-8") from error
+        raise DataError("it is not UTF-8") from error
     if checksum is None:
         raise DataError("it has no checksum")
     return content, checksum
 
 
 def parsed_as(kind: type[T], data: bytes) -> T:
-    """Return a kept result of a type."""
+    """Return a stored result as a value of a type."""
     try:
         return cast("T", from_dict(kind, _checked(data)[0]))
     except DataError as error:
@@ -80,16 +80,16 @@ def parsed_as(kind: type[T], data: bytes) -> T:
 
 
 def problems_of(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
-    """Yield what is wrong with the place of a kept result and with the files that belong to it."""
-    # both end alike, as far as both are known
+    """Yield the problems of a stored result's location and of the files that belong to it."""
+    # both paths end alike, as far as both are known
     ends = zip(reversed(checksum.name.split("/")), reversed(_relative(root, path).split("/")), strict=False)
     if checksum.name and any(stored != computed for stored, computed in ends):
-        yield f"it was kept as {checksum.name}: moved, or written over by another"
+        yield f"it was saved as {checksum.name}: it was moved, or another file was copied over it"
     for name, sha256 in checksum.files.items():
-        # what belongs to it lies beside it: no name leads elsewhere
+        # its files lie beside it: no name may lead elsewhere
         problem = problem_with(path.parent / Path(name).name, sha256=sha256)
         if problem:
-            yield f"{name}, which belongs to it: {problem}"
+            yield f"its file {name}: {problem}"
 
 
 def _relative(root: Path, path: Path) -> str:
@@ -97,31 +97,30 @@ def _relative(root: Path, path: Path) -> str:
 
 
 SUMS = "SHA256SUMS"
-"""The list of checksums in a folder."""
+"""Name of the list of checksums in a folder."""
 FREE = ("README.md", SUMS)
-"""Files that are not in it: a model card is there to be edited."""
+"""Files without a checksum: users may edit a model card."""
 
-# Rust libraries (safetensors, tokenizers) report a failed write in exceptions of their own, with this at the end.
+# Rust libraries (safetensors, tokenizers) report a failed write in their own exceptions, which end like this.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _PARTS = ("old", "new")
-# Of renameat2: relative to the working directory, and swap; renamex_np of macOS calls that by the same number.
+# Flags of renameat2: relative to the working directory, and swap; macOS's renamex_np uses the same number to swap.
 _HERE, _SWAP = -100, 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# How a list of ours begins, a damaged one too; others have a file in the first line.
+# First line of our lists, also of damaged ones; other lists begin with a file.
 _OURS = re.compile(r"(#.*|.* of the lines below|)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Give a folder beside `path` to write to; when all is written and durable, it becomes `path`.
+    """Yield a folder beside `path` to write to; once everything is written and durable, it becomes `path`.
 
-    It gets a list of checksums, see `folder_problems`. If anything is raised meanwhile, an interruption too, nothing of
-    it is left and `path` is as it was. What a killed process leaves is
-    removed by the next one that writes there.
+    It gets a list of checksums, see `folder_problems`. If anything raises, including an interruption, the folder is
+    removed and `path` stays as it was. The next process that writes there removes what a killed process left.
 
     Args:
-        path: The folder to make, with its parents. An empty one may be there.
-        replace: Whether a folder with files may be there, too; it is removed once the new one has its name.
+        path: Folder to make, with its parents. It may exist if empty.
+        replace: Whether `path` may be a folder with files; it is removed once the new one has its name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
@@ -140,13 +139,13 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
             if replace and filled:
                 path.rename(old)
             elif path.is_dir():
-                path.rmdir()  # an empty one; Windows renames onto none
+                path.rmdir()  # an empty folder; Windows cannot rename onto it
             temporary.rename(path)
         sync(path.parent)
     finally:
         if old.exists() and not path.exists():
             old.rename(path)
-        # a failure to tidy up must not hide the failure itself
+        # a failed clean-up must not hide the original error
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
         if descriptor is not None:
@@ -154,25 +153,25 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _beside(path: Path, what: str) -> Path:
-    """Return a new name beside a folder, by which what a killed process leaves is known to belong to it."""
+    """Return a new name beside a folder; leftovers of killed processes are recognised by it."""
     return path.with_name(f"{TEMPORARY}{what}-{path.name[:100]}-{secrets.token_hex(6)}")
 
 
 def _begin(path: Path) -> tuple[Path, int | None]:
-    """Return an empty folder beside `path`, and a descriptor that locks it for as long as this process lives."""
+    """Return an empty folder beside `path`, and a descriptor that locks it while this process lives."""
     while True:
         temporary = _beside(path, "new")
         temporary.mkdir()
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # a sweep of another process met it unlocked
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # another process removed it before it was locked
             return temporary, _lock(temporary)
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder, None where the file system or the platform has no locks.
+    """Lock a folder; return None if the file system or the platform has no locks.
 
     Raises:
-        BlockingIOError: Another process has it.
-        FileNotFoundError: It was removed meanwhile.
+        BlockingIOError: Another process holds the lock.
+        FileNotFoundError: The folder has been removed.
     """
     if os.name == "nt":  # folders cannot be opened there
         return None
@@ -190,7 +189,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _sweep(path: Path) -> None:
-    """Put right what a process left that was killed while it wrote a folder: its old version back, the new one away."""
+    """Clean up after a process that was killed while writing a folder: restore the old version, remove the new one."""
     left = {what: sorted(path.parent.glob(f"{TEMPORARY}{what}-{glob.escape(path.name[:100])}-*")) for what in _PARTS}
     if left["old"] and not path.exists():
         left["old"].pop().rename(path)
@@ -203,39 +202,39 @@ def _sweep(path: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two folders at once; False where the system or the file system cannot."""
+    """Swap the names of two folders atomically; return False if the system or the file system cannot."""
     names = os.fsencode(first), os.fsencode(second)
     try:
         library = ctypes.CDLL(None)
         if sys.platform == "darwin":
             return not library.renamex_np(*names, _SWAP)
         return not library.renameat2(_HERE, names[0], _HERE, names[1], _SWAP)
-    except (AttributeError, OSError, TypeError):  # Windows, and C libraries that do not have it
+    except (AttributeError, OSError, TypeError):  # Windows, and C libraries without it
         return False
 
 
 def folder_problems(path: Path) -> Iterator[str]:
-    """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
+    """Yield the problems of a folder's files by its list of checksums, one line per file; nothing without a list.
 
-    A list that others made, such as one of `sha256sum *`, is none.
+    Lists by other tools, such as the output of `sha256sum *`, are ignored.
     """
     text = _read_sums(path)
     if text is None:
         return
     first, _, lines = text.partition("\n")
     if first != _headed(lines):
-        yield f"{path / SUMS}: it was damaged, or changed by hand"
+        yield f"{path / SUMS}: it was damaged or edited"
         return
     for line in lines.splitlines():
         sha256, _, name = line.partition("  ")
-        # the cache of the hub has links to what it keeps
+        # the cache of the hub uses links
         real = Path(os.path.realpath(path / name))
         if problem := problem_with(real, sha256=sha256):
             yield f"{path / name}: {problem}"
 
 
 def listed_files(path: Path) -> frozenset[str]:
-    """Return the names of the files in a folder's list of checksums; nothing where it is damaged, or not ours."""
+    """Return the file names in a folder's list of checksums; nothing if the list is damaged, or not ours."""
     first, _, lines = (_read_sums(path) or "").partition("\n")
     return frozenset(line.partition("  ")[2] for line in lines.splitlines() if first == _headed(lines))
 
@@ -248,7 +247,7 @@ def _read_sums(folder: Path) -> str | None:
 
 
 def _share(folder: Path) -> None:
-    """Let everybody read and write the files of a new folder whom the umask lets; safetensors lets the owner alone."""
+    """Give the files of a new folder the permissions of the umask; safetensors restricts them to the owner."""
     allowed = folder.stat().st_mode & 0o666
     for path in folder.rglob("*"):
         mode = stat.S_IMODE(path.lstat().st_mode)
@@ -262,7 +261,7 @@ def _headed(lines: str) -> str:
 
 @contextlib.contextmanager
 def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
-    """Turn a failed write, also of a library in Rust, into one line: the folder, the reason, and `advice`."""
+    """Turn a failed write, also by a Rust library, into one line: the folder, the reason, and `advice`."""
     try:
         yield
     except Exception as error:
@@ -274,7 +273,7 @@ def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
 
 
 def error_number(error: Exception) -> int | None:
-    """Return the number that the operating system gave an error, also one of a library in Rust; None where none."""
+    """Return the operating system's number of an error, also from a Rust library; None without one."""
     if isinstance(error, OSError):
         return error.errno
     match = _RUST_ERROR.search(str(error))

@@ -1,6 +1,6 @@
-"""An image as an item of data: known by its bytes, read when it is needed. Knows files and Pillow, no model.
+"""An image as an item of data, identified by its bytes and read on demand. Knows files and Pillow, no model.
 
-An item stands wherever a text stands, in tasks, splits, links and the store: it is a string of its content's digest.
+An item can replace a text in tasks, splits, links and the store: it is a string of its content's digest.
 """
 
 import functools
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Modality = Literal["text", "image"]
-"""What a model reads."""
+"""Kind of input of a model."""
 Readable = Literal["text", "image", "captioned"]
-"""What items are: texts, images, or images with their captions, which models of both kinds read."""
+"""Kind of items: texts, images, or images with captions, which models of both kinds can read."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-"""Of files that are taken for images."""
+"""Suffixes of image files."""
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
-"""Pillow's modes of greyscale images with 16 bits; I has 16 in PNG and PPM alone."""
+"""Pillow's modes of greyscale images with 16 bits; I has 16 bits only in PNG and PPM."""
 
 
 class ImageItem(str):
-    """An image, or an image with its caption: a string of its digest, which says what it is and not where it lies.
+    """An image, with or without a caption: a string of its digest, which identifies its content and not its location.
 
-    Two items are equal where their images, and captions, are; so copies are found as copies of texts are. An image
-    model reads the image; a text model reads the caption, where there is one.
+    Two items are equal if their images and captions are equal, so duplicates are detected as for texts. An image
+    model reads the image; a text model reads the caption, if any.
 
     Examples:
         >>> ImageItem.of_bytes(b"pixels", place="a.png") == ImageItem.of_bytes(b"pixels", place="b.png")
@@ -44,15 +44,15 @@ class ImageItem(str):
     __slots__ = ("caption", "data", "file", "place", "sha256")
 
     sha256: str
-    """Of the bytes of the file."""
+    """sha256 of the file's bytes."""
     place: str
-    """What messages call it."""
+    """Name of the image in messages."""
     file: Path | None
-    """Where the bytes are; None where they are in memory."""
+    """File with the bytes; None if they are in memory."""
     data: bytes | memoryview | None
-    """The bytes, where they are in no file of their own."""
+    """The bytes, if they are not in a file of their own."""
     caption: str | None
-    """What is said of it."""
+    """Caption; None without one."""
 
     def __new__(
         cls,
@@ -63,13 +63,13 @@ class ImageItem(str):
         data: bytes | memoryview | None = None,
         caption: str | None = None,
     ) -> Self:
-        """Make the item of a digest, whose bytes are in a file or given."""
+        """Make the item of a digest, with its bytes in a file or in memory."""
         item = super().__new__(cls, f"image {sha256}" + ("" if caption is None else f" {caption}"))
         item.sha256, item.place, item.file, item.data, item.caption = sha256, place, file, data, caption
         return item
 
     def __reduce__(self) -> tuple[Any, ...]:
-        data = None if self.data is None else bytes(self.data)  # a view of a file of this process alone
+        data = None if self.data is None else bytes(self.data)  # other processes cannot share a view of a file
         made = functools.partial(type(self), place=self.place, file=self.file, data=data, caption=self.caption)
         return made, (self.sha256,)
 
@@ -78,14 +78,14 @@ class ImageItem(str):
 
     @classmethod
     def of_bytes(cls, data: bytes | memoryview, *, place: str, caption: str | None = None) -> Self:
-        """Return the item of the bytes of a file."""
+        """Return the item for the bytes of an image file."""
         return cls(hashlib.sha256(data).hexdigest(), place=place, data=data, caption=caption)
 
     def read(self) -> "Image":
-        """Return the image, in RGB and the right way up.
+        """Return the image in RGB, rotated by its EXIF data.
 
         Raises:
-            DataError: If it does not open, or has changed since it was listed.
+            DataError: If it cannot be opened, or has changed since it was listed.
         """
         data = self.data if self.file is None else _bytes_of(self.file)
         assert data is not None
@@ -114,16 +114,16 @@ def pillow() -> Any:
 
 
 def decoded(data: bytes | memoryview, place: str) -> "Image":
-    """Return the image in a file's bytes, in RGB and the right way up, as the processors of transformers take it.
+    """Return the image in a file's bytes, in RGB and rotated, as the processors of transformers expect it.
 
-    Turned as its EXIF data say; palettes and greys become RGB, transparency is dropped. Greys of 16 bits are divided by
-    257: Pillow, and with it transformers, would make white of all above 255.
+    It is rotated by its EXIF data; palettes and greys become RGB, transparency is dropped. 16-bit greys are divided by
+    257: Pillow, and therefore transformers, would turn everything above 255 white.
 
     Raises:
-        DataError: If it does not open, is cut off, or has more pixels than Pillow takes for safe.
+        DataError: If it cannot be opened, is truncated, or has more pixels than Pillow considers safe.
     """
     pil = pillow()
-    import numpy as np  # not before: `--help` reads this module
+    import numpy as np  # late: `--help` imports this module
     from PIL import ImageOps
 
     try:
@@ -134,7 +134,7 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         image.load()
         if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
             pixels = "floating-point" if image.mode == "F" else "32-bit or signed"
-            raise DataError(f"{place} has {pixels} pixels of no known range: save it with 8 bits a channel")
+            raise DataError(f"{place} has {pixels} pixels of unknown range: save it with 8 bits per channel")
         image = ImageOps.exif_transpose(image)
         if image.mode in SIXTEEN_BITS:
             image = pil.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
@@ -144,21 +144,21 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         raise
     except pil.DecompressionBombError:
         raise DataError(
-            f"{place} has more than the {pil.MAX_IMAGE_PIXELS:,} pixels that Pillow takes for safe: make it smaller"
+            f"{place} has more than the {pil.MAX_IMAGE_PIXELS:,} pixels that Pillow considers safe: make it smaller"
         ) from None
-    except Exception as error:  # what bytes lead Pillow to: OSError, SyntaxError, ValueError, struct.error
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error
         reason = " ".join(str(error).split())
-        reason = "its bytes are those of no format that Pillow knows" if "cannot identify" in reason else reason
-        raise DataError(f"{place} does not open as an image: {reason[:120]}") from error
+        reason = "Pillow does not recognise its format" if "cannot identify" in reason else reason
+        raise DataError(f"{place} cannot be opened as an image: {reason[:120]}") from error
 
 
 def readable_as(items: Sequence[str]) -> Readable:
-    """Return what items are.
+    """Return the kind of items.
 
     Raises:
         DataError: If some are images and others are texts.
     """
-    listed = items if isinstance(items, tuple | list) else items[:1]  # `SpooledTexts` hold nothing but texts
+    listed = items if isinstance(items, tuple | list) else items[:1]  # `SpooledTexts` hold only texts
     kinds: set[Readable] = {
         "text" if not isinstance(item, ImageItem) else "image" if item.caption is None else "captioned"
         for item in listed
@@ -171,10 +171,10 @@ def readable_as(items: Sequence[str]) -> Readable:
 
 
 def prompted(prompt: str, items: Sequence[str]) -> Sequence[str]:
-    """Return items whose texts, or captions, begin with the prompt.
+    """Return items with a prompt before their texts, or captions.
 
     Raises:
-        DataError: If a prompt is to stand before an image.
+        DataError: If a prompt is given for images.
     """
     return [_prompted(prompt, item) for item in items] if prompt else items
 
@@ -188,10 +188,10 @@ def _prompted(prompt: str, item: str) -> str:
 
 
 def captions_of(items: Sequence[str]) -> Sequence[str]:
-    """Return what a text model reads of items.
+    """Return the texts, or captions, of items.
 
     Raises:
-        DataError: If one is an image without a caption.
+        DataError: If an image has no caption.
     """
     kind = readable_as(items)
     if kind == "image":
@@ -200,7 +200,7 @@ def captions_of(items: Sequence[str]) -> Sequence[str]:
 
 
 def is_image_file(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is taken for an image, by its name.
+    """Return whether a file name has the suffix of an image.
 
     Examples:
         >>> is_image_file("photo.JPG"), is_image_file("notes.txt")

@@ -1,6 +1,6 @@
-"""Files that users bring, read within limits, and more texts than memory should hold, in a temporary file.
+"""Read users' files within limits; keep texts that are too many for memory in a temporary file.
 
-Knows bytes, lines and how many are too many, not formats.
+Knows bytes, lines and limits, not formats.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How much of something is read, which an environment variable can change."""
+    """A limit on the size of an input, which an environment variable can change."""
 
     variable: str
-    """The environment variable."""
+    """Name of the environment variable."""
     default: int
-    """What it is without the variable."""
+    """Value without the variable."""
     unit: str
-    """What is counted, for messages."""
+    """Unit of the value, for messages."""
 
     @property
     def value(self) -> int:
-        """The number; raises DataError where the variable is no whole number above 0."""
+        """Value of the limit; raises DataError if the variable is not a whole number above 0."""
         text = os.environ.get(self.variable, "")
         if not text:
             return self.default
@@ -54,37 +54,37 @@ class Limit:
         return int(text)
 
     def check(self, n: int, name: object) -> None:
-        """Raise DataError if there are more than the limit of them in what is called `name`."""
+        """Raise DataError if `n` exceeds the limit; `name` is the input in the message."""
         if n > self.value:
             raise DataError(f"{name} {self.exceeded()}")
 
     def exceeded(self) -> str:
-        """Return what is wrong and what to do, without the name of the file."""
+        """Return the problem and the advice, without the file's name."""
         return (
-            f"has more than {self.value:,} {self.unit}, the limit: take a part of it, or set "
+            f"has more than {self.value:,} {self.unit}, the limit: use a part of it, or set "
             f"{self.variable} to a higher number"
         )
 
 
 BYTES = Limit(variable="LAYERPROBE_MAX_BYTES", default=2 * 2**30, unit="bytes when unpacked")
-"""Of a table or a file of texts."""
+"""Size of a table or a file of texts."""
 CELLS = Limit(variable="LAYERPROBE_MAX_CELLS", default=20_000_000, unit="lines or cells")
-"""Of a table, or lines of a file of texts."""
+"""Size of a table, or lines of a file of texts."""
 RECORD = Limit(variable="LAYERPROBE_MAX_RECORD", default=32 * 2**20, unit="bytes in one piece")
-"""Of what is parsed at once: a line, a row of a CSV file, a JSON file."""
+"""Size of a unit parsed at once: a line, a row of a CSV file, a JSON file."""
 SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes of settings")
-"""Of a TOML file, whose parser is slow."""
+"""Size of a TOML file, whose parser is slow."""
 
 
 DATA = (
     *(".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".npy", ".npz", ".safetensors"),
     *(".conll", ".conllu", ".iob", ".bio"),
 )
-"""What names of files of data end in, and no name on the Hub does."""
+"""Suffixes of data files, which no name on the Hub has."""
 
 
 def is_path(word: str) -> bool:
-    """Return whether a word can only be a path, and no name on the Hub.
+    """Return whether a word can only be a path, not a name on the Hub.
 
     Examples:
         >>> is_path("pairs.csv"), is_path("./pairs"), is_path("a/b/c"), is_path("org/name")
@@ -95,7 +95,7 @@ def is_path(word: str) -> bool:
 
 
 def similar_file(path: str | Path) -> str:
-    """Return a question that ends a message about a path that is not there; empty where no name there is similar."""
+    """Return a question with the most similar file name, to end a message about a missing path; empty without one."""
     missing = Path(path)
     with contextlib.suppress(OSError, ValueError), os.scandir(missing.parent) as entries:
         names = {entry.name.partition(".")[0].lower(): entry.name for entry in itertools.islice(entries, 10_000)}
@@ -105,7 +105,7 @@ def similar_file(path: str | Path) -> str:
 
 
 def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
-    """Return the bytes of a JSON or TOML file; without a limit for what layerprobe itself keeps."""
+    """Return the bytes of a JSON or TOML file; files written by layerprobe need no limit."""
     with open_regular(path) as file:
         if limit is None:
             return file.read()
@@ -117,24 +117,24 @@ def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file or a link to one; raise OSError for a pipe, a device or a folder, without waiting for it."""
+    """Open a regular file or a link to one; raise OSError for a pipe, a device or a folder, without blocking."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except ValueError as error:  # of a NUL
+    except ValueError as error:  # a NUL in the path
         raise OSError(errno.EINVAL, str(error), str(path)) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is no regular file"
+        reason = os.strerror(errno.EISDIR) if stat.S_ISDIR(mode) else "it is not a regular file"
         raise OSError(errno.EINVAL, reason, str(path))
     return os.fdopen(descriptor, "rb")
 
 
 def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    r"""Yield the lines of a text file with their numbers from 1 and their ends; a .gz is unpacked.
+    r"""Yield the lines of a text file with their numbers from 1 and their line ends; a .gz is unpacked.
 
-    Only `\n` ends a line. The whole file is measured before the first line comes, so that what is too large is refused
-    with no more than a piece of it in memory. A byte order mark is no text.
+    Only `\n` ends a line. The whole file is measured before the first line is yielded, so that too large a file is
+    refused with at most one chunk in memory. A byte order mark is skipped.
     """
     with open_measured(path) as file:
         if codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
@@ -152,7 +152,7 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]
 
 
 def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield lines of an encoding in which the byte of a line end may be part of another character."""
+    """Yield lines in an encoding where the byte of a line end may be part of another character."""
     text, number, longest = io.TextIOWrapper(file, encoding=encoding, newline="\n"), 0, RECORD.value
     try:
         while line := text.readline(longest + 1):
@@ -162,7 +162,7 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple
     except UnicodeError as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another with "
+            f"{path} is not {encoding} after line {number} ({reason[:80]}): name another encoding with "
             f"{option('format', 'encoding=')}"
         ) from error
     finally:
@@ -171,7 +171,7 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple
 
 @contextlib.contextmanager
 def open_measured(path: Path) -> Iterator[IO[bytes]]:
-    """Open a text file whose size and lines are within the limits; a .gz is unpacked."""
+    """Open a text file whose size and line lengths are within the limits; a .gz is unpacked."""
     with open_regular(path) as file:
         try:
             packed = path.suffix.lower() == ".gz"
@@ -179,12 +179,12 @@ def open_measured(path: Path) -> Iterator[IO[bytes]]:
             file.seek(0)
             yield typing.cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(f"{path} is no whole gzip file: {error}") from error
+            raise DataError(f"{path} is not a complete gzip file: {error}") from error
 
 
 def _measure(file: BinaryIO | gzip.GzipFile, path: Path) -> None:
     size = lines = line = 0
-    while chunk := file.read(min(_CHUNK, RECORD.value)):  # so that no line within a chunk is too long
+    while chunk := file.read(min(_CHUNK, RECORD.value)):  # no line within a chunk is too long
         size, lines = size + len(chunk), lines + chunk.count(b"\n")
         first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
         RECORD.check(line + (len(chunk) if first < 0 else first), f"a line of {path}")
@@ -194,13 +194,13 @@ def _measure(file: BinaryIO | gzip.GzipFile, path: Path) -> None:
 
 
 IN_MEMORY = 2**24
-"""Characters of texts from which on they are kept in a file."""
+"""Total characters above which texts are stored in a file."""
 CHUNK = 4096
-"""Texts that are read at a time."""
+"""Number of texts read at once."""
 
 
 class SpooledTexts(Sequence[str]):
-    """Texts in a memory map of a temporary file that has no name; 12 bytes a text are in memory, and say where it is.
+    """Texts in a memory map of an unnamed temporary file; memory holds 12 bytes per text, their positions.
 
     Equal to any sequence of the same texts.
     """
@@ -216,7 +216,7 @@ class SpooledTexts(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> tuple[str, ...]: ...
     def __getitem__(self, row: int | slice) -> str | tuple[str, ...]:
-        """Return one text, or those of a slice."""
+        """Return one text, or the texts of a slice."""
         starts, sizes = self._starts[row], self._sizes[row]
         if isinstance(row, slice):
             return tuple(map(self._text, starts.tolist(), sizes.tolist()))
@@ -234,7 +234,7 @@ class SpooledTexts(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def take(self, rows: NDArray[np.intp]) -> SpooledTexts:
-        """Return the texts of some rows, from the same file."""
+        """Return the texts of the given rows, from the same file."""
         return SpooledTexts(self._file, self._starts[rows], self._sizes[rows])
 
     def _text(self, start: int, size: int) -> str:
@@ -242,7 +242,7 @@ class SpooledTexts(Sequence[str]):
 
 
 def spooled(texts: Iterable[str]) -> Sequence[str]:
-    """Return texts, read once: a tuple of them, or `SpooledTexts` where they have more than `IN_MEMORY` characters."""
+    """Return texts, read once: as a tuple, or as `SpooledTexts` if they exceed `IN_MEMORY` characters."""
     iterator, head, size = iter(texts), list[str](), 0
     for text in iterator:
         head.append(text)
@@ -255,13 +255,13 @@ def spooled(texts: Iterable[str]) -> Sequence[str]:
         return _in_file(itertools.chain(head, iterator))
     except OSError as error:
         raise DataError(
-            f"cannot keep texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): "
+            f"cannot store texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): "
             "free space, or name another folder with TMPDIR"
         ) from error
 
 
 def _in_file(texts: Iterator[str]) -> SpooledTexts:
-    import numpy as np  # only now: `--help` reads this module
+    import numpy as np  # late: `--help` imports this module
 
     sizes: list[NDArray[np.int32]] = []
     with tempfile.TemporaryFile(prefix="layerprobe-") as file:

@@ -1,9 +1,9 @@
-"""Plain data of JSON and TOML to values and back, and the digests of values: the one reader of both.
+"""Convert values to and from the plain data of JSON and TOML, and digest them: the only reader of both.
 
-A dataclass may name attributes in `json_tags`, which JSON then has beside the fields and reading leaves out, and have a
-class method `class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is
-read back. It may have a method `as_plain`, which returns its fields in the form that JSON has them in, and `class_of`
-reads.
+A dataclass may list attributes in `json_tags`, which JSON has beside the fields and the reader ignores, and define a
+class method `class_of`, which returns the class and its fields for such JSON: this is how a value of one of several
+classes is read. It may define a method `as_plain`, which returns its fields in the form that JSON stores and
+`class_of` reads.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from layerprobe.versions import FORMAT_VERSION
 T = TypeVar("T")
 
 RARE = {"json": "unless default"}
-"""Metadata of a field that JSON has only where it is not the default."""
+"""Metadata of a field that JSON contains only if it differs from the default."""
 IN_MEMORY = {"json": "never"}
-"""Metadata of a field that JSON never has, and that is not read from it."""
+"""Metadata of a field that JSON never contains."""
 _WORDS = {
     str: ("a text", "texts"),
     bool: ("true or false", "truth values"),
@@ -42,25 +42,25 @@ _WORDS = {
 }
 _COUNTS = {2: "two", 3: "three"}
 CHECKSUM = "checksum"
-"""The field of a kept result that says where it is kept and what its sha256 is."""
+"""Name of the field of a stored result with its location and sha256."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
-    """What a kept result says of itself."""
+    """Location and checksums of a stored result."""
 
     format: int
-    """`FORMAT_VERSION` of the layerprobe that wrote it."""
+    """`FORMAT_VERSION` of the layerprobe that wrote the result."""
     name: str
-    """Where it is kept: the end of its path, such as similarity/KEY.json; empty where it may lie anywhere."""
+    """End of the result's path, such as similarity/KEY.json; empty for results that may lie anywhere."""
     files: dict[str, str]
-    """sha256 of files that belong to it, by their names in its folder."""
+    """sha256 of each file that belongs to the result, by its name in the folder."""
     sha256: str
-    """Of the result, the name and the files, by `digest`."""
+    """`digest` of the result, the name and the files."""
 
 
 def to_dict(value: Any) -> Any:
-    """Return `value` as what `json` can write."""
+    """Return `value` as plain data that `json` can write."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [
             *getattr(value, "json_tags", ()),
@@ -70,7 +70,7 @@ def to_dict(value: Any) -> Any:
         return value.as_plain(values) if hasattr(value, "as_plain") else values
     if value is None or isinstance(value, (str, bytes, int, float)):
         return value
-    numpy = sys.modules.get("numpy")  # which the command line's --help does not load
+    numpy = sys.modules.get("numpy")  # not loaded by the command line's --help
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, Sequence):
@@ -96,9 +96,9 @@ def to_json(value: Any) -> str:
 
 
 def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
-    r"""Return `value` as JSON in UTF-8, on a single line where `indent` is None.
+    r"""Return `value` as JSON in UTF-8, on a single line if `indent` is None.
 
-    A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
+    A folder name that is not UTF-8 has lone surrogates; they are written as JSON's escape, such as `\udc80`.
     """
     try:
         text = json.dumps(to_dict(value), indent=indent, ensure_ascii=False, allow_nan=False)
@@ -111,7 +111,7 @@ def from_json(kind: type[T], text: str) -> T:
     """Return the value of type `kind` that `to_json` or `sealed` wrote.
 
     Raises:
-        DataError: If the text is not JSON, not of that type, or not what its checksum is of.
+        DataError: If the text is not JSON, not of that type, or does not match its checksum.
 
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
@@ -125,11 +125,11 @@ def from_json(kind: type[T], text: str) -> T:
 
 
 def parse_json(text: str | bytes) -> Any:
-    r"""Return what a JSON text holds.
+    r"""Return the content of a JSON text.
 
     Raises:
-        DataError: If it is no JSON, nested too deeply for Python, has a number that is not finite or of too many
-            digits, or names a key twice.
+        DataError: If it is not JSON, is nested too deeply for Python, contains a number that is not finite or has too
+            many digits, or repeats a key.
 
     Examples:
         >>> parse_json('{"layers": [3, 6]}')
@@ -156,18 +156,18 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sealed(value: Any, *, name: str = "", files: Mapping[str, str] | None = None, indent: int | None = 2) -> bytes:
-    """Return a value as `to_bytes` does, a JSON object with its `Checksum` as one more field."""
-    content = json.loads(to_bytes(value))  # as it will be read
+    """Return a value as `to_bytes` does, a JSON object with its `Checksum` as an additional field."""
+    content = json.loads(to_bytes(value))  # as a reader will see it
     about = {"format": FORMAT_VERSION, "name": name, "files": dict(files or {})}
     return to_bytes({**content, CHECKSUM: {**about, "sha256": digest([content, about])}}, indent=indent)
 
 
 def unsealed(data: Any) -> tuple[Any, Checksum | None]:
-    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none.
+    """Split what `sealed` wrote, parsed, into the data and its checksum; None without a checksum.
 
     Raises:
-        FormatError: If another version of layerprobe wrote it.
-        DataError: If it is not what the checksum is of.
+        FormatError: If another version of layerprobe wrote the data.
+        DataError: If the data does not match its checksum.
     """
     if not isinstance(data, dict) or CHECKSUM not in data:
         return data, None
@@ -176,39 +176,39 @@ def unsealed(data: Any) -> tuple[Any, Checksum | None]:
     if type(written) is int and written != FORMAT_VERSION:
         older = written < FORMAT_VERSION
         raise FormatError(
-            f"{'an older' if older else 'a newer'} layerprobe wrote it, and this one reads format {FORMAT_VERSION} "
-            f"alone: {'remove it and make it again' if older else 'upgrade layerprobe'}"
+            f"{'an older' if older else 'a newer'} layerprobe wrote it, and this version reads only format "
+            f"{FORMAT_VERSION}: {'delete it and run again' if older else 'upgrade layerprobe'}"
         )
     checksum: Checksum = from_dict(Checksum, data[CHECKSUM])
     about = {"format": checksum.format, "name": checksum.name, "files": checksum.files}
     if digest([content, about]) != checksum.sha256:
-        raise DataError("its checksum is not that of its content, which was damaged or changed by hand")
+        raise DataError("its checksum does not match its content: it was damaged or edited")
     return content, checksum
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
-    """What plain data may be where its type does not say it, such as a number of seeds or a list of them."""
+    """Plain data that a type cannot describe, such as a number of seeds or a list of them."""
 
     read: Callable[[Any], Any]
-    """Returns the value; raises ValueError, TypeError, OverflowError or KeyError for anything else."""
+    """Returns the value; raises ValueError, TypeError, OverflowError or KeyError for invalid data."""
     expected: str
-    """What messages call it."""
+    """Description of valid data, for messages."""
 
 
 def from_dict(kind: Any, data: Any, *, key: str = "") -> Any:
-    """Return the value of type `kind` that the data of a JSON or TOML file stands for.
+    """Convert the data of a JSON or TOML file to a value of type `kind`.
 
     Args:
         kind: A dataclass, text, truth value, number, Literal, dict, tuple or sequence of such, one of these | None, a
-            union of dataclasses with fields of their own, or a `Reader`. True is no number, and a whole number is also
+            union of dataclasses with distinct fields, or a `Reader`. True is not a number; a whole number is also
             a float; numbers are finite.
-        data: As `to_dict` gives it, or a TOML file holds it.
-        key: Where it stands, for messages.
+        data: Output of `to_dict`, or content of a TOML file.
+        key: Location of the data, for messages.
 
     Raises:
-        DataError: If it is not of that type: with the key, what was expected there and what was found; or if the values
-            do not go together.
+        DataError: If the data is not of that type: with the key, the expected type and the data; or if the values
+            contradict each other.
 
     Examples:
         >>> from_dict(tuple[float, ...], [1, 2.5])
@@ -246,7 +246,7 @@ def _build(kind: Any, data: Any, key: str) -> Any:
 
 
 def _fits(kind: Any, data: Any) -> bool:
-    """Return whether data is of the plain type that stands for a type, and just of that: True is no number."""
+    """Return whether data is of exactly the plain type that represents a type: True is not a number."""
     origin = typing.get_origin(kind)
     if origin is Literal:
         return data in typing.get_args(kind)
@@ -299,7 +299,7 @@ def _items(kind: Any, items: list[Any], key: str) -> tuple[Any, ...]:
 
 
 def _fitting(union: Any, data: Any, key: str) -> Any:
-    """Return the type of a union that data is of: the only one beside None, a plain one, or a class with its fields."""
+    """Return the member of a union that fits the data: the only one beside None, a plain type, or a class."""
     options = [option for option in typing.get_args(union) if option is not type(None)]
     if len(options) == 1:
         return options[0]
@@ -311,7 +311,7 @@ def _fitting(union: Any, data: Any, key: str) -> Any:
 
 
 def described(kind: Any, *, many: bool = False) -> str:
-    """Return what messages call a type.
+    """Return the name of a type in messages.
 
     Examples:
         >>> described(tuple[float, float]), described(tuple[tuple[int, ...], ...] | None)
@@ -341,7 +341,7 @@ def _below(key: str, name: str) -> str:
 
 
 def as_json_line(data: Any) -> str:
-    """Return data as messages show it: as JSON, on one line, cut off where it is long."""
+    """Return data as JSON on one line, shortened where it is long, for messages."""
     text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -352,19 +352,19 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# ---- what a key of a TOML file may hold -----------------------------------------------------------------
+# ---- readers of the keys of a TOML file -----------------------------------------------------------------
 
 
 _MISSING = object()
 
 
 def text(convert: Callable[[str], str], expected: str = "a text") -> Reader:
-    """Return the reader of a text that is converted, such as to a path."""
+    """Return the reader of a text that is converted, for example to a path."""
     return Reader(lambda value: convert(from_dict(str, value)), expected)
 
 
 def texts(convert: Callable[[str], str], expected: str) -> Reader:
-    """Return the reader of a text or a list of texts, each of which is converted."""
+    """Return the reader of a text or a list of texts, each of them converted."""
 
     def read(value: Any) -> tuple[str, ...]:
         return tuple(map(convert, from_dict(tuple[str, ...], [value] if isinstance(value, str) else value)))
@@ -392,7 +392,7 @@ def _tables(value: Any) -> tuple[dict[str, Any], ...]:
 
 
 LAYERS = Reader(_layers, 'a list of whole numbers or "all"')
-"""None stands for all."""
+"""None means all."""
 SEEDS = Reader(_seeds, "a number of seeds, up to 1000, or a list of them")
 
 
@@ -400,7 +400,7 @@ SEEDS = Reader(_seeds, "a number of seeds, up to 1000, or a list of them")
 
 
 class Keys:
-    """A table of the file, from which keys are taken one by one."""
+    """A table of the file, whose keys are taken one by one."""
 
     def __init__(self, where: str, data: Mapping[str, Any], folder: Path | None) -> None:
         self.where, self.data, self.folder = where, data, folder
@@ -408,12 +408,12 @@ class Keys:
         self.path = functools.partial(path_from, folder)
 
     def take(self, key: str, kind: Any, *, default: Any = _MISSING) -> Any:
-        """Return what a key holds, or the default.
+        """Return the value of a key, or the default.
 
         Args:
-            key: Its name.
-            kind: What it may hold: a type or a reader, as `from_dict` takes it.
-            default: What it is where it is missing.
+            key: Name of the key.
+            kind: Expected type, or a reader, as in `from_dict`.
+            default: Value of a missing key.
         """
         self.taken.append(key)
         if key in self.data:
@@ -430,13 +430,13 @@ class Keys:
         only: Sequence[str] = (),
         readers: Mapping[str, Reader] | None = None,
     ) -> T:
-        """Return a value of `kind` from the keys that are called like its fields.
+        """Return a value of `kind` from the keys named like its fields.
 
         Args:
             kind: A dataclass.
-            values: Fields that are no keys.
-            only: The fields that are keys; by default all others.
-            readers: By field, where its type does not say what the key may hold.
+            values: Fields that are not keys.
+            only: Fields that are keys; by default all others.
+            readers: Reader by field, for fields whose type does not describe the key.
         """
         taken = dict(values or {})
         for name, (hint, needed) in fields_of(kind).items():  # type: ignore[arg-type]
@@ -448,24 +448,24 @@ class Keys:
         return self.made(kind, **taken)
 
     def whole(self, kind: type[T], values: Mapping[str, Any] | None = None, **how: Any) -> T:
-        """Return what `fields` returns, of a table that holds nothing else."""
+        """Return the same as `fields`, for a table with no other keys."""
         value = self.fields(kind, values, **how)
         self.done()
         return value
 
     def made(self, make: Callable[..., T], /, *values: Any, **named: Any) -> T:
-        """Return what is made of values; the message on what is wrong with them says where they stand."""
+        """Return the result of `make`; its error messages begin with the location of the table."""
         try:
             return make(*values, **named)
         except LayerProbeError as error:
             raise DataError(f"{self.where}: {error}") from error
 
     def done(self) -> None:
-        """Raise DataError if there are keys that nothing took."""
+        """Raise DataError if the table has unused keys."""
         self.made(check_keys, self.data, self.taken)
 
     def table(self, key: str, **default: Mapping[str, Any]) -> Keys:
-        """Return the table of a key; `default` stands for one that is missing."""
+        """Return the table of a key; `default` replaces a missing one."""
         data = self.take(key, Reader(functools.partial(from_dict, dict[str, Any]), f"a table [{key}]"), **default)
         return Keys(f"{self.where}, {key}", data, self.folder)
 
@@ -476,12 +476,12 @@ class Keys:
 
 
 def path_from(folder: Path | None, name: str) -> str:
-    """Return a path, relative ones from the folder; as it is without one."""
+    """Return a path; relative ones are resolved from the folder, if given."""
     return name if folder is None else str(folder / from_home(name))
 
 
 def read_toml(path: str | Path, what: str) -> Keys:
-    """Return the top table of a TOML file, which messages call `what`; relative paths in it are from its folder."""
+    """Return the top table of a TOML file, which messages call `what`; paths in it are relative to its folder."""
     file = from_home(path)
     try:
         content = read_document(file, SETTINGS).decode("utf-8-sig")
@@ -490,6 +490,6 @@ def read_toml(path: str | Path, what: str) -> Keys:
         raise DataError(f"cannot read {what} {path}: {reason}; expected a TOML file") from error
     try:
         data = tomllib.loads(content)
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError, and a number of too many digits
-        raise DataError(f"{path} is no TOML: {error}") from error
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
+        raise DataError(f"{path} is not valid TOML: {error}") from error
     return Keys(str(path), data, file.parent.absolute())

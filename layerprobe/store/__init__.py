@@ -3,4 +3,4 @@
 from typing import Literal
 
 StoreDtype = Literal["float32", "float16"]
-"""In which embeddings are kept."""
+"""Precision of stored embeddings."""

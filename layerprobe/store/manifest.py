@@ -1,4 +1,4 @@
-"""The key of a store entry, by everything its numbers depend on, and its manifest. Knows the format, no embeddings."""
+"""The key of a store entry, everything its numbers depend on, and its manifest. Knows the format, no embeddings."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from layerprobe.versions import EMBEDDING_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreKey:
-    """Everything the numbers depend on; what else is worth knowing goes into the description."""
+    """Everything the numbers depend on; further information is in the manifest's description."""
 
     model: str
     """Hub id or folder."""
@@ -32,29 +32,29 @@ class StoreKey:
     pooling: str
     """mean, cls, max or last."""
     max_length: int
-    """Tokens a text at most."""
+    """Maximum number of tokens per text."""
     dtype: str
-    """What the forward pass computes in."""
+    """Precision of the forward pass."""
     norm: str
     """final or raw."""
     prompt: str
-    """What stands before every text."""
+    """Prefix of every text."""
     random_init: int | None
-    """Seed of random weights; None for those of the checkpoint."""
+    """Seed of random weights; None for the checkpoint's weights."""
     trust_remote_code: bool
-    """Whether code of the checkpoint could run."""
+    """Whether code of the checkpoint was allowed to run."""
     texts_digest: str
-    """Of the distinct texts in their order, by `texts_digest`."""
+    """`texts_digest` of the distinct texts, in order."""
     store_dtype: StoreDtype = field(default="float32", metadata=RARE)
-    """What the embeddings are kept in."""
+    """Precision of the stored embeddings."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """The blocks that were kept; None: all."""
+    """Numbers of the kept blocks; None: all."""
     model_kwargs: str = field(default="", metadata=RARE)
-    """What else the model was loaded with, as JSON."""
+    """Other arguments for loading the model, as JSON."""
     dim: int | None = field(default=None, metadata=RARE)
-    """How many of the first features were kept; None: all."""
+    """Number of kept features; None: all."""
     unpooled: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Prompts that texts begin with and whose tokens are not pooled."""
+    """Prompts at the beginning of texts whose tokens are not pooled."""
 
     @property
     def fingerprint(self) -> str:
@@ -63,7 +63,7 @@ class StoreKey:
 
 
 def is_fingerprint(name: str) -> bool:
-    """Return whether a name is one that a `StoreKey` gives.
+    """Return whether a name has the form of a `StoreKey`'s fingerprint.
 
     Examples:
         >>> is_fingerprint("notes")
@@ -73,7 +73,7 @@ def is_fingerprint(name: str) -> bool:
 
 
 def texts_digest(texts: Iterable[str]) -> str:
-    """Return the sha256 of texts in their order: that of their list as JSON, of which memory holds a text at a time.
+    """Return the sha256 of texts in order: that of their list as JSON, with one text in memory at a time.
 
     Examples:
         >>> texts_digest(["a", "b"]) == texts_digest(["b", "a"])
@@ -101,9 +101,9 @@ def sample_ids(texts: Iterable[str]) -> NDArray[np.uint64]:
 
 
 def first_rows(texts: Sequence[str], ids: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Return the rows of texts that are no copy of an earlier one, ascending; `ids` are their `sample_ids`.
+    """Return the rows of texts without duplicates of earlier ones, ascending; `ids` are their `sample_ids`.
 
-    Only texts of the same id are compared, so that memory holds no more than these.
+    Only texts with the same id are compared, so that memory holds no more than these.
 
     Examples:
         >>> texts = ["b", "a", "b", "c", "a"]
@@ -117,7 +117,7 @@ def first_rows(texts: Sequence[str], ids: NDArray[np.uint64]) -> NDArray[np.intp
     several = ends - begins > 1
     for begin, end in zip(begins[several].tolist(), ends[several].tolist(), strict=True):
         seen: set[str] = set()
-        for row in order[begin:end].tolist():  # ascending, as the order is stable
+        for row in order[begin:end].tolist():  # ascending, because the order is stable
             text = texts[row]
             first[row] = text not in seen
             seen.add(text)
@@ -127,9 +127,9 @@ def first_rows(texts: Sequence[str], ids: NDArray[np.uint64]) -> NDArray[np.intp
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
 SAMPLE_BYTES = 20
-"""Of the id of a row: 16 hexadecimal digits, two quotes, a comma and a space."""
+"""Bytes per id: 16 hexadecimal digits, two quotes, a comma and a space."""
 MAX_SHARDS = 10**5
-"""Of an entry; their numbers have five digits."""
+"""Most shards of an entry; their numbers have five digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,16 +140,16 @@ class StoredFile:
     bytes: int
     sha256: str
     n_cut: int = field(default=0, metadata=RARE)
-    """Texts of a shard that were cut at the maximum length."""
+    """Number of texts of a shard that were truncated at the maximum length."""
 
     def problem(self, directory: Path, *, checksum: bool = True) -> str | None:
-        """Return what is wrong with the file, or None; without the checksum only its size is compared."""
+        """Return the problem of the file, or None; without the checksum only its size is compared."""
         sha256 = self.sha256 if checksum else None
         return problem_with(directory / self.name, size=self.bytes, sha256=sha256)
 
 
 def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
-    """Return the size and checksum of what is written under a name."""
+    """Return the size and checksum of the data of a file."""
     return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), n_cut=n_cut)
 
 
@@ -157,28 +157,28 @@ def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
 class Manifest:
     """One entry: its key, its shape and its finished files.
 
-    Shards hold consecutive rows, all of `rows_per_shard` but the last.
+    Shards hold consecutive rows, all but the last `rows_per_shard` of them.
     """
 
     key: StoreKey
     n_rows: int
-    """Distinct texts."""
+    """Number of distinct texts."""
     n_layers: int
     width: int
-    """Features of a layer."""
+    """Number of features per layer."""
     rows_per_shard: int
     created: str
     """ISO 8601, UTC."""
     layerprobe: str
-    """Version that wrote it."""
+    """Version of layerprobe that wrote it."""
     samples: StoredFile
-    """The ids of the rows."""
+    """File with the ids of the rows."""
     shards: tuple[StoredFile, ...] = ()
-    """The finished ones, in order."""
+    """Finished shards, in order."""
     complete: bool = False
-    """Whether all shards are there."""
+    """Whether all shards are finished."""
     description: dict[str, Any] = field(default_factory=dict)
-    """Strings, numbers and lists worth knowing that the numbers do not depend on."""
+    """Strings, numbers and lists that do not affect the numbers."""
 
     def __post_init__(self) -> None:
         if min(self.n_rows, self.n_layers, self.width, self.rows_per_shard) < 1:
@@ -187,11 +187,11 @@ class Manifest:
             raise DataError(f"its sizes imply {self.n_shards:,} shards, of at most {MAX_SHARDS:,}")
         expected = [self.shard_name(index) for index in range(self.n_shards)]
         names = [shard.name for shard in self.shards]
-        # Names are compared with those that the sizes imply, so none can lead out of the directory.
+        # Names must be those that the sizes imply, so none can point outside the directory.
         if self.samples.name != SAMPLES or not set(names) <= set(expected) or names != sorted(set(names)):
             raise DataError("it lists files with unexpected names")
         if self.complete and len(names) < len(expected):
-            raise DataError("it says complete and lacks shards")
+            raise DataError("it is marked complete but lacks shards")
 
     @property
     def n_shards(self) -> int:
@@ -203,17 +203,17 @@ class Manifest:
         return f"shard-{index:05d}-of-{self.n_shards:05d}.safetensors"
 
     def shard_rows(self, index: int) -> tuple[int, int]:
-        """Return the first row of a shard and the row after its last."""
+        """Return the first row of a shard and its end row."""
         return index * self.rows_per_shard, min((index + 1) * self.rows_per_shard, self.n_rows)
 
     @property
     def n_cut(self) -> int:
-        """Texts of the finished shards that were cut at the maximum length."""
+        """Number of texts in finished shards that were truncated at the maximum length."""
         return sum(shard.n_cut for shard in self.shards)
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The shards that are not finished."""
+        """Indices of the unfinished shards."""
         finished = {shard.name for shard in self.shards}
         return tuple(index for index in range(self.n_shards) if self.shard_name(index) not in finished)
 
@@ -224,7 +224,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of an entry, None where there is none yet."""
+    """Return the manifest of an entry, None if there is none yet."""
     path = directory / MANIFEST
     try:
         manifest = read_kept(Manifest, path, root=directory.parent)

@@ -29,12 +29,12 @@ _STORED: dict[str, tuple[str, np.dtype[Any]]] = {
     "float32": ("F32", np.dtype("<f4")),
     "float16": ("F16", np.dtype("<f2")),
 }
-"""By the dtype of a key: its name in safetensors, and in numpy."""
+"""Names of each key's dtype, in safetensors and in numpy."""
 LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
-# That compute checksums at a time.
+# Threads for checksums.
 MAX_THREADS = 8
 LEAST_FOR_THREADS = 2**22
-"""Bytes; to begin threads takes longer than to read less."""
+"""Bytes above which checksums use threads; for less, starting threads takes longer than reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,11 +46,11 @@ class StoredEmbeddings:
 
     @property
     def n_layers(self) -> int:
-        """Layers, the embedding output among them."""
+        """Number of layers, including the embedding output."""
         return self.manifest.n_layers
 
     def layer(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer, (n_rows, width), read-only; a single shard of float32 is handed out as its memory map."""
+        """Return one layer, (n_rows, width), read-only; a single float32 shard is returned as its memory map."""
         rows = self.rows(layer)
         mapped = rows.alone if rows.dtype == np.float32 else None
         whole = rows[:].astype(np.float32, copy=False) if mapped is None else mapped
@@ -58,7 +58,7 @@ class StoredEmbeddings:
         return whole
 
     def rows(self, layer: int) -> StoredLayer:
-        """Return what `layer` does, its rows read when they are requested, however many shards there are."""
+        """Return the same as `layer`, with rows read on demand, for any number of shards."""
         layer = one_layer(layer, self.n_layers - 1)
         check_files(self.directory, self.manifest)
         headers = (_header(self.directory, self.manifest, index) for index in range(self.manifest.n_shards))
@@ -67,20 +67,20 @@ class StoredEmbeddings:
 
 
 def _memory_map(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, int]) -> NDArray[np.floating]:
-    """Return one layer of one shard as a memory map, which keeps a file open for as long as it is used."""
+    """Return one layer of one shard as a memory map, which keeps a file open while it is in use."""
     with _reading(path, "it", ValueError), open_regular(path) as file:
         return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
 
 
 class StoredLayer:
-    """One layer, (n_rows, width), of which slices and index arrays read what they need from memory maps of the shards.
+    """One layer, (n_rows, width); slices and index arrays read only the rows they need from memory maps of the shards.
 
-    No shard stays mapped, since a deep model of a million texts has more than files can be open, but one that is alone.
-    The layer comes as it is stored, in float32 or float16: measures are given how much its values were rounded.
+    Shards are unmapped after reading, because a large store has more shards than a process may open; a single one
+    stays mapped. Values keep their stored precision, float32 or float16, so that measures can allow for rounding.
     """
 
     def __init__(self, places: Sequence[tuple[Path, int, tuple[int, int]]], dtype: np.dtype[np.floating]) -> None:
-        """`places` are the shards: the file, how many bytes are before the layer, and its shape there."""
+        """`places` describe the shards: file, offset of the layer in bytes, and its shape."""
         self.dtype = dtype
         self._places = places
         self._ends = np.cumsum([rows for _, _, (rows, _) in places])
@@ -126,7 +126,7 @@ class StoredLayer:
 
 
 class ShardWriter:
-    """Writes the shards of one entry that are not there yet; made by `Store.writer`."""
+    """Writes the missing shards of one entry; made by `Store.writer`."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory = directory
@@ -134,21 +134,21 @@ class ShardWriter:
 
     @property
     def shards(self) -> list[tuple[int, int, int]]:
-        """Index, first row and row after the last of every shard."""
+        """Index, first row and end row of every shard."""
         return [(index, *self._manifest.shard_rows(index)) for index in range(self._manifest.n_shards)]
 
     @property
     def pending(self) -> list[tuple[int, int, int]]:
-        """The same of every shard that is missing or damaged."""
+        """Index, first row and end row of every shard that is missing or damaged."""
         return [self.shards[index] for index in self._manifest.pending]
 
     @property
     def place(self) -> tuple[Path, Manifest]:
-        """What `write_shard` takes, in other processes, too."""
+        """First arguments of `write_shard`, also in other processes."""
         return self._directory, self._manifest
 
     def written(self, rows: NDArray[np.intp]) -> NDArray[np.floating]:
-        """Return (n_layers, n, width) of n rows of shards that are not pending, as they are stored."""
+        """Return (n_layers, n, width) of n rows of shards that are not pending, in stored precision."""
         manifest, (_, dtype) = self._manifest, _STORED[self._manifest.key.store_dtype]
         embeddings = np.empty((manifest.n_layers, len(rows), manifest.width), dtype=dtype)
         shards = rows // manifest.rows_per_shard
@@ -161,11 +161,11 @@ class ShardWriter:
         return embeddings
 
     def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
-        """Write the rows of one pending shard, as `write_shard`, and note it in the manifest."""
+        """Write the rows of one pending shard, as `write_shard`, and record it in the manifest."""
         self.note(write_shard(*self.place, index, embeddings, n_cut=n_cut))
 
     def note(self, shard: StoredFile) -> None:
-        """Note a pending shard that `write_shard` wrote in the manifest."""
+        """Record a pending shard written by `write_shard` in the manifest."""
         self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda field: field.name)))
 
     def finish(self) -> StoredEmbeddings:
@@ -185,16 +185,16 @@ class ShardWriter:
 def write_shard(
     directory: Path, manifest: Manifest, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0
 ) -> StoredFile:
-    """Write the rows of a shard, (n_layers, rows, width) float32, which the manifest does not know of yet.
+    """Write the rows of a shard, (n_layers, rows, width) float32, which the manifest does not list yet.
 
-    `n_cut` is how many of its texts were cut at the maximum length.
+    `n_cut` is the number of its texts that were truncated at the maximum length.
     """
     _, dtype = _STORED[manifest.key.store_dtype]
     for layer, rows in enumerate(embeddings):
         largest = float(np.abs(rows).max())
         if dtype == np.float16 and largest > LARGEST_FLOAT16:
             raise DataError(
-                f"layer {layer} has a value of {largest:,.0f}, and float16 holds up to {LARGEST_FLOAT16:,.0f}: keep "
+                f"layer {layer} has a value of {largest:,.0f}, above float16's limit of {LARGEST_FLOAT16:,.0f}: store "
                 f"embeddings in float32 ({option('store_dtype', 'float32')})"
             )
     data = save({f"layer.{layer}": np.ascontiguousarray(rows, dtype) for layer, rows in enumerate(embeddings)})
@@ -204,9 +204,9 @@ def write_shard(
 
 
 def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:
-    """Return the manifest to go on with: that on disk less the shards that are damaged, or else the new one.
+    """Return the manifest to continue: the one on disk without damaged shards, or else the new one.
 
-    The caller holds the entry's lock. Afterwards the directory has the manifest, the sample ids and no
+    The caller holds the entry's lock. Afterwards the directory contains the manifest, the sample ids and no
     temporary file.
     """
     make_directory(directory)
@@ -219,12 +219,12 @@ def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:
     samples = stored_file(SAMPLES, data)
     if problem := samples.problem(directory):
         if on_disk is not None:
-            log.warning("%s is damaged, %s: it is redone", directory / SAMPLES, problem)
+            log.warning("%s is damaged, %s: recomputing it", directory / SAMPLES, problem)
         write_whole(directory / SAMPLES, data)
     intact = []
     for shard in manifest.shards:
         if problem := shard.problem(directory):
-            log.warning("%s is damaged, %s: it is redone", directory / shard.name, problem)
+            log.warning("%s is damaged, %s: recomputing it", directory / shard.name, problem)
         else:
             intact.append(shard)
     complete = manifest.complete and len(intact) == manifest.n_shards
@@ -245,16 +245,16 @@ def _resumable(directory: Path, new: Manifest) -> Manifest | None:
     shapes = [(manifest.n_rows, manifest.n_layers, manifest.width) for manifest in (on_disk, new)]
     if shapes[0] != shapes[1]:
         raise StoreError(
-            f"{directory} was begun with {shapes[0]} as rows, layers and width, now they are {shapes[1]}:"
+            f"{directory} was begun with {shapes[0]} as rows, layers and width, now {shapes[1]}:"
             " remove that entry and extract again"
         )
     return on_disk
 
 
 def check_files(directory: Path, manifest: Manifest, *, checksums: bool = True) -> None:
-    """Raise unless every file of an entry is as it was written; without the checksums only sizes are compared.
+    """Raise unless every file of an entry is unchanged; without the checksums only sizes are compared.
 
-    A file that did not change since this process read it last is not read again.
+    A file that has not changed since this process last read it is not read again.
     """
     files = (manifest.samples, *manifest.shards)
 
@@ -272,22 +272,22 @@ def check_files(directory: Path, manifest: Manifest, *, checksums: bool = True) 
 
 
 def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> StoredEmbeddings:
-    """Return the embeddings of a complete entry, all files of it as they were written.
+    """Return the embeddings of a complete entry after checking that its files are unchanged.
 
-    Without the checksums only sizes and headers are looked at, which costs little.
+    Without the checksums only sizes and headers are checked, which is fast.
     """
     check_files(directory, manifest, checksums=checksums)
     for index in range(manifest.n_shards):
-        _header(directory, manifest, index)  # raises where it is garbled
+        _header(directory, manifest, index)  # raises if the header is garbled
     return StoredEmbeddings(directory=directory, manifest=manifest)
 
 
 def _header(directory: Path, manifest: Manifest, index: int) -> tuple[Path, tuple[int, int], list[int]]:
-    """Return the path of a shard, the shape of a layer in it, and where each layer begins."""
+    """Return the path of a shard, the shape of its layers, and the offset of each layer."""
     start, stop = manifest.shard_rows(index)
     path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
     n_layers, dtype = manifest.n_layers, manifest.key.store_dtype
-    # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
+    # a safetensors file: 8 bytes with the header's length, the header as JSON, the tensors
     with _reading(path, "its header", ValueError, TypeError, KeyError, AttributeError, RecursionError):
         with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
@@ -305,14 +305,14 @@ def _offset(tensor: dict[str, Any], shape: tuple[int, int], dtype: str, start: i
     name, kind = _STORED[dtype]
     expected = shape[0] * shape[1] * kind.itemsize
     if (tensor["dtype"], tensor["shape"], end - begin) != (name, list(shape), expected):
-        raise ValueError(f"expected {name} of shape {list(shape)}, got {tensor['dtype']} of {tensor['shape']}")
+        raise ValueError(f"expected {name} of shape {list(shape)}, got {tensor['dtype']} of shape {tensor['shape']}")
     if not 0 <= begin <= size - start - expected:
         raise ValueError("a tensor lies outside the file")
     return int(start + begin)
 
 
 def _as_json(ids: NDArray[np.uint64]) -> bytes:
-    """Return a JSON list of ids in 16 hexadecimal digits, as `json` writes it."""
+    """Return a JSON list of ids in 16 hexadecimal digits, formatted like `json`."""
     digits = ids.astype(">u8").tobytes().hex().encode()
     rows = np.tile(np.frombuffer(b'"0123456789abcdef", ', dtype=np.uint8), (len(ids), 1))
     rows[:, 1:17] = np.frombuffer(digits, dtype=np.uint8).reshape(-1, 16)
@@ -321,7 +321,7 @@ def _as_json(ids: NDArray[np.uint64]) -> bytes:
 
 @contextlib.contextmanager
 def _reading(path: Path, what: str, *garbled: type[Exception]) -> Iterator[None]:
-    """Raise DamagedStoreError where a file is missing or not what it was; that it cannot be opened is no damage."""
+    """Raise DamagedStoreError if a file is missing or garbled; a file that cannot be opened is not damage."""
     try:
         with store_errors("read", path):
             yield
@@ -334,5 +334,5 @@ def _reading(path: Path, what: str, *garbled: type[Exception]) -> Iterator[None]
 
 
 def damaged(path: Path, problem: str) -> DamagedStoreError:
-    """Return the error that names a file and what is wrong with it."""
-    return DamagedStoreError(f"{path} is damaged, {problem}: extract again, only what is damaged is redone")
+    """Return the error that names a file and its problem."""
+    return DamagedStoreError(f"{path} is damaged, {problem}: extract again; only damaged parts are recomputed")

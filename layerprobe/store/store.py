@@ -1,4 +1,4 @@
-"""The folder of all entries and cached results, and in what state each is. Knows files, not models and not maths.
+"""The folder of all entries and cached results, and their states. Knows files, not models and not maths.
 
 root/embeddings/<fingerprint>/manifest.json, samples.json, shard-00000-of-00008.safetensors, ...
 root/results/<kind>/<key>.json
@@ -54,36 +54,36 @@ State = Literal["complete", "partial", "damaged", "other version", "unreadable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One extraction in the store, or the fine-tuning runs of one model on one task, finished or not."""
+    """One extraction in the store, or one model's fine-tuning runs on one task, finished or not."""
 
     directory: Path
     state: State
-    """complete; partial: to be resumed; damaged: to be redone in part; other version: written by one of layerprobe;
-    unreadable: of somebody who does not let others read it."""
+    """complete; partial: can be resumed; damaged: partly recomputed; other version: written by another layerprobe;
+    unreadable: another user's, without read permission."""
     bytes: int
-    """Size of its files."""
+    """Total size of its files, in bytes."""
     modified: float
-    """When a file was last added, in seconds since 1970."""
+    """Time of the last added file, in seconds since 1970."""
     manifest: Manifest | None = None
-    """None where it is missing or cannot be read."""
+    """None if it is missing or cannot be read."""
     runs: int | None = None
-    """How many runs there are; None of an extraction."""
+    """Number of runs; None for an extraction."""
     origin: tuple[str, str] = ("", "")
-    """Of runs, the model and the task; empty where nothing says it."""
+    """Model and task of runs; empty if unknown."""
 
     @property
     def fingerprint(self) -> str:
-        """That of its key."""
+        """Fingerprint of the entry's key."""
         return self.directory.name
 
     @property
     def model(self) -> str:
-        """Hub id or folder; empty where the manifest cannot be read."""
+        """Hub id or folder; empty if the manifest cannot be read."""
         return self.manifest.key.model if self.manifest else self.origin[0]
 
     @property
     def record(self) -> dict[str, Any]:
-        """What it is, for JSON and tables."""
+        """Summary of the entry, for JSON and tables."""
         modified = datetime.fromtimestamp(self.modified, UTC).isoformat(timespec="seconds")
         if self.runs is not None:
             model, task = self.origin
@@ -124,7 +124,7 @@ def entry_of(directory: Path) -> Entry:
 
 
 def runs_of(directory: Path) -> Entry:
-    """Return the summary of the runs of one model on one task; those that began and are not finished are partial."""
+    """Return the summary of one model's runs on one task; those begun and not finished are partial."""
     finished = list(directory.glob("*/result.json"))
     names = ("", "")
     with contextlib.suppress(OSError, DataError, LookupError, TypeError):
@@ -143,12 +143,12 @@ def runs_of(directory: Path) -> Entry:
 log = logging.getLogger(__name__)
 
 SHARD_BYTES = 64 * 2**20
-"""Of a shard in memory, where it is float32."""
+"""Size of a shard in memory, as float32."""
 ITEM_BYTES = 4
 MIN_SHARD_ROWS, MAX_SHARD_ROWS = 256, 65536
 DAY = 86400
 LEFT = 3600
-"""Seconds after which nobody writes a file of some kilobytes any more."""
+"""Seconds after which a small temporary file is certainly abandoned."""
 _RESULT = "result"
 
 T = TypeVar("T")
@@ -158,12 +158,12 @@ class Store:
     """Entries and results under one folder.
 
     Args:
-        root: The folder; by default `LAYERPROBE_CACHE`, or a folder of layerprobe in the user's cache.
-        rows_per_shard: Of new entries; by default as many as make 64 MiB, from 256 to 65536.
+        root: The folder; by default `LAYERPROBE_CACHE`, or layerprobe's folder in the user's cache.
+        rows_per_shard: Rows per shard of new entries; by default as many as fit 64 MiB, from 256 to 65536.
     """
 
     def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
-        # absolute: what is read later is found after a change of the working directory, too
+        # absolute: later reads work after a change of the working directory
         root = root or os.environ.get("LAYERPROBE_CACHE")
         try:
             self.root = from_home(root or user_cache_path("layerprobe", appauthor=False)).absolute()
@@ -174,9 +174,9 @@ class Store:
     # ---- embeddings ---------------------------------------------------------------------------------------
 
     def open(self, key: StoreKey) -> StoredEmbeddings | None:
-        """Return the complete entry of a key, None where there is none.
+        """Return the complete entry of a key, None if there is none.
 
-        All its files are read and their checksums compared, once in a process for as long as nothing changes them.
+        All its files are read and their checksums compared, once per process unless the files change.
         """
         directory = self._directory(key.fingerprint)
         manifest = read_manifest(directory)
@@ -192,17 +192,17 @@ class Store:
         width: int,
         description: Mapping[str, Any] | None = None,
     ) -> Iterator[ShardWriter]:
-        """Hold the entry of a key and its distinct texts for writing; resumes at what is missing or damaged.
+        """Lock the entry of a key and its distinct texts for writing; missing or damaged parts are resumed.
 
-        While another process writes the entry, this waits, and then finds nothing pending. The description is strings,
-        numbers and lists to keep beside the numbers.
+        While another process writes the entry, this call waits, and then nothing is pending. The description is
+        strings, numbers and lists to store beside the embeddings.
         """
         needed, free = self.room(key, n_rows=len(texts), n_layers=n_layers, width=width)
         if needed > free:
             halved = f", or halve them with {option('store_dtype', 'float16')}" if key.store_dtype == "float32" else ""
             raise StoreError(
-                f"expected {readable_size(needed)} of free space for embeddings in {self.root}, got "
-                f"{readable_size(free)}: free some, {another_folder()}{halved}"
+                f"embeddings need {readable_size(needed)} of free space in {self.root}, which has "
+                f"{readable_size(free)}: free some space, {another_folder()}{halved}"
             )
         rows = min(max(SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES), MIN_SHARD_ROWS), MAX_SHARD_ROWS)
         new = Manifest(
@@ -219,30 +219,30 @@ class Store:
         directory = self._directory(key.fingerprint)
         with contextlib.ExitStack() as stack:
             if not stack.enter_context(self._lock(key.fingerprint)):
-                log.info("waiting for another process that writes %s", directory)
+                log.info("waiting for another process to write %s", directory)
                 stack.enter_context(self._lock(key.fingerprint, wait=True))
             yield ShardWriter(directory, begin(directory, new, sample_ids(texts)))
 
     def room(self, key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> tuple[int, int]:
-        """Return the bytes that are still to be written for an entry of a key, and those that are free for them."""
+        """Return the number of bytes still to be written for a key's entry, and the free bytes."""
         directory = self._directory(key.fingerprint)
         with store_errors("read", self.root):
             size = tree_bytes(directory)
             existing = next(folder for folder in (self.root, *self.root.absolute().parents) if folder.exists())
             free = shutil.disk_usage(existing).free
         row_bytes = n_layers * width * (2 if key.store_dtype == "float16" else 4) + SAMPLE_BYTES
-        return max(0, n_rows * row_bytes - size), free  # headers of some kilobytes aside
+        return max(0, n_rows * row_bytes - size), free  # ignores headers of some kilobytes
 
     def entries(self) -> list[Entry]:
         """Return the entries of the store, the latest first."""
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
     def runs(self) -> list[Entry]:
-        """Return the fine-tuning runs in the store, those of a model and a task together, the latest first."""
+        """Return the fine-tuning runs in the store, one entry per model and task, the latest first."""
         return sorted(map(runs_of, self._directories(below="runs")), key=lambda entry: -entry.modified)
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of all that the folder holds by what it is; they add up to the folder's."""
+        """Return the bytes of each category of files in the folder; they add up to the folder's size."""
         folders = {"extractions": "embeddings", "runs": "runs", "results": "results", "locks": "locks"}
         sizes = {what: tree_bytes(self.root / folder) for what, folder in folders.items()}
         return {**sizes, "other files": tree_bytes(self.root) - sum(sizes.values())}
@@ -252,7 +252,7 @@ class Store:
         return f"<Store {self.root}: {sizes or 'empty'}>"
 
     def entry(self, beginning: str, *, runs: bool = False) -> Entry:
-        """Return the only entry whose fingerprint begins so; raise StoreError if there is none, or several."""
+        """Return the only entry whose fingerprint has this beginning; raise StoreError if there is none, or several."""
         entries = self.entries() + (self.runs() if runs else [])
         matching = [entry for entry in entries if beginning and entry.fingerprint.startswith(beginning)]
         if len(matching) != 1:
@@ -271,21 +271,21 @@ class Store:
         everything: bool = False,
         dry_run: bool = False,
     ) -> tuple[list[Entry], int]:
-        """Remove the extractions that meet all conditions given, and with `runs` such runs, which are expensive.
+        """Remove the extractions that meet all given conditions, and with `runs` such runs, which are expensive.
 
-        What a process is writing stays.
+        Entries that a process is writing stay.
 
         Args:
-            older_than_days: Nothing was added to them for so long.
-            partial_only: They are not finished.
-            fingerprint: This one.
-            model: Of models whose name has this in it.
-            runs: Fine-tuning runs, too, with the weights that they kept.
-            everything: All of them, and cached results; no other condition can be given.
-            dry_run: Only return what would go.
+            older_than_days: Minimum age of the last added file, in days.
+            partial_only: Only unfinished ones.
+            fingerprint: Only this one.
+            model: Only those of models whose name contains this.
+            runs: Also fine-tuning runs, with their weights.
+            everything: All of them, and cached results; cannot be combined with other conditions.
+            dry_run: Only list what would be removed.
 
         Returns:
-            What was removed, or would be, and how many bytes that frees, cached results among them.
+            The removed entries, or those to remove, and the number of bytes freed, cached results included.
         """
         conditions = (older_than_days, fingerprint, model, partial_only or None)
         if everything == any(condition is not None for condition in conditions):
@@ -310,14 +310,14 @@ class Store:
     # ---- results ------------------------------------------------------------------------------------------
 
     def load_result(self, kind: str, key: str, result: type[T]) -> T | None:
-        """Return a result; None where there is none, or where it cannot be used, which is logged: it is made again."""
+        """Return a result; None if there is none, or if it is unusable, which is logged: it will be recomputed."""
         path = self._result(kind, key)
         try:
-            # what is kept has one field, since a checksum goes with an object
+            # a stored result has one field, because the checksum needs an object
             entry = read_kept(dict[str, Any], path, root=self.root)
             return None if entry is None else cast("T", from_dict(result, entry.get(_RESULT)))
         except (DamagedStoreError, DataError) as error:
-            log.warning("%s: it is made again", error)
+            log.warning("%s: recomputing it", error)
             return None
 
     def save_result(self, kind: str, key: str, result: Any) -> None:
@@ -342,11 +342,11 @@ class Store:
                 directories = [path for path in names if path.is_dir() and not path.is_symlink()]
             for path in names:
                 if path.is_symlink():
-                    log.warning("%s is a link, so it is no entry: remove it", path)
+                    log.warning("%s is a link, not an entry: remove it", path)
         if fingerprint is None:
             return directories
         if folder / fingerprint not in directories:
-            raise StoreError(f"no entry {fingerprint!r} in {self.root}: expected one of those that are listed")
+            raise StoreError(f"no entry {fingerprint!r} in {self.root}: see `layerprobe cache list`")
         return [self._directory(fingerprint)]
 
     def _result(self, kind: str, key: str) -> Path:
@@ -356,11 +356,11 @@ class Store:
         return inside(self.root, self.root / "results" / kind / f"{key}.json")
 
     def _lock(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
-        # Not in the entry's directory: pruning would remove the lock that another process waits for.
+        # Not in the entry's directory: pruning would remove a lock that another process waits for.
         return locked(self.root, self.root / "locks" / f"{fingerprint}.lock", wait=wait)
 
     def _remove(self, entry: Entry, *, alone: bool) -> bool:
-        """Remove an entry, or runs, unless a process writes it; one of several that cannot be removed is left."""
+        """Remove an entry, or runs, unless a process is writing it; with several, log those that cannot be removed."""
         try:
             return self._removed(entry.directory) if entry.runs is None else self._removed_runs(entry.directory)
         except StoreError as error:
@@ -373,7 +373,7 @@ class Store:
         fingerprint = directory.name
         with self._lock(fingerprint) as held, store_errors("remove", directory):
             if held:
-                # First: what an interruption leaves is then an entry without shards, not a damaged one.
+                # First: an interruption then leaves an entry without shards, not a damaged one.
                 (directory / MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(directory)
             else:
@@ -391,7 +391,7 @@ class Store:
         return True
 
     def _remove_results(self, *, everything: bool, dry_run: bool) -> int:
-        """Remove cached results, or only what killed processes left half-written of them; returns the bytes freed."""
+        """Remove cached results, or only half-written ones of killed processes; return the number of bytes freed."""
         folder = inside(self.root, self.root / "results")
         if not folder.is_dir():
             return 0
@@ -404,22 +404,22 @@ class Store:
             for path in () if dry_run else results:
                 path.unlink()
             for left in () if dry_run else (*folder.iterdir(), folder):
-                with contextlib.suppress(OSError):  # what is no result stays
+                with contextlib.suppress(OSError):  # other files stay
                     left.rmdir()
         return freed
 
 
 def cache(cache_dir: str | Path | None = None) -> Store:
-    """Return what is kept on disk: `root` says where, `sizes`, `entries` and `runs` what, `prune` removes.
+    """Return the cache on disk: its `root`, its content (`sizes`, `entries`, `runs`), and `prune` to remove entries.
 
     Args:
-        cache_dir: The folder; by default `LAYERPROBE_CACHE`, or a folder of layerprobe in the user's cache.
+        cache_dir: The folder; by default `LAYERPROBE_CACHE`, or layerprobe's folder in the user's cache.
     """
     return Store(cache_dir)
 
 
 def _is_result(path: Path) -> bool:
-    """Return whether a file below results/ is one that `save_result` of any version wrote: by its name, or content."""
+    """Return whether a file below results/ was written by `save_result` of any version, by its name or content."""
     if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
         return False
     if path.name.startswith(TEMPORARY) or re.fullmatch(r"[0-9a-f]{32,64}\.json", path.name):

@@ -433,7 +433,7 @@ def test_extract_says_what_it_takes_before_it_begins(
     assert layerprobe(*command, "--dry-run").out.startswith(f"Embedding {planned['n_texts']} texts with ")
     with monkeypatch.context() as patch:
         patch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-        assert "of free space for embeddings in" in layerprobe(*command, "--quiet").error
+        assert "of free space in" in layerprobe(*command, "--quiet").error
     done = layerprobe(*command, "--json")
     assert "features in float16, takes " in done.err
     assert done.json["store_dtype"] == "float16"

@@ -182,7 +182,7 @@ def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
     large = tiny_model("bert")
     large.encoder.layer[1].output.LayerNorm.weight.data *= 1e6
     options = Model(cache_dir=tmp_path, device="cpu", store_dtype="float16")
-    with pytest.raises(DataError, match=r"layer 2 has a value of [\d,]+, and float16 holds up to 65,504: keep"):
+    with pytest.raises(DataError, match=r"layer 2 has a value of [\d,]+, above float16's limit of 65,504: store"):
         extract(given((large, tiny_tokenizer()), options), words(20))
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_regular_file_is_not_replaced(
     for name in ("a.csv", "a.json"):
         make(tmp_path / name)
     before = [path.lstat() for path in sorted(tmp_path.iterdir())]
-    with pytest.raises(LayerProbeError, match=rf"expected a place to write to, got .*a\.\w+: {reason}: choose another"):
+    with pytest.raises(LayerProbeError, match=rf"cannot write .*a\.\w+: {reason}: choose another"):
         save(CURVE, tmp_path / "a.json")
     after = [path.lstat() for path in sorted(tmp_path.iterdir())]
     assert [(status.st_ino, status.st_mode) for status in after] == [(old.st_ino, old.st_mode) for old in before]
@@ -161,7 +161,7 @@ def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
     ):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     with (
-        pytest.raises(StoreError, match="the file system has no locks: choose another folder"),
+        pytest.raises(StoreError, match="the file system does not support locks: choose another folder"),
         store_errors("lock", tmp_path),
     ):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -179,7 +179,7 @@ def test_a_lock_that_cannot_be_is_one_line_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, wait: bool
 ) -> None:
     monkeypatch.setattr(files.fcntl, "flock", fails_with(number))
-    advice = "the file system has no locks: choose another folder" if number in NO_LOCKS else "c"
+    advice = "the file system does not support locks: choose another folder" if number in NO_LOCKS else "c"
     with (
         pytest.raises(StoreError, match=rf"cannot lock .*a\.lock: {os.strerror(number)}: {advice}"),
         locked(tmp_path, tmp_path / "a.lock", wait=wait),
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert problem_with(path, size=4, sha256=sha256) == "4 bytes expected, 3 found"
     path.write_bytes(b"abd")
     assert problem_with(path, size=3, sha256=None) is None
-    assert problem_with(path, size=3, sha256=sha256) == "its checksum is not the one that was written down"
+    assert problem_with(path, size=3, sha256=sha256) == "its checksum does not match the recorded one"
     assert problem_with(tmp_path / "b", size=3, sha256=None) == "the file is missing"
     assert problem_with(tmp_path / "a" / "b", size=3, sha256=None) == "the file is missing"
 

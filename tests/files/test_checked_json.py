@@ -55,9 +55,7 @@ def test_no_byte_changes_unnoticed(value: dict[str, Any], data: st.DataObject) -
 def test_a_change_by_hand_is_noticed_by_whoever_reads_it(number: int) -> None:
     text = sealed(Protocol(epochs=3)).decode()
     assert from_json(Protocol, text) == from_json(Protocol, to_json(Protocol(epochs=3))) == Protocol(epochs=3)
-    with pytest.raises(
-        DataError, match="its checksum is not that of its content, which was damaged or changed by hand"
-    ):
+    with pytest.raises(DataError, match="its checksum does not match its content: it was damaged or edited"):
         from_json(Protocol, text.replace('"epochs": 3', f'"epochs": {number}'))
 
 
@@ -80,7 +78,7 @@ def test_a_result_is_read_where_it_was_kept(tmp_path: Path) -> None:
     other = tmp_path / "runs" / "b"
     path.parent.rename(other)
     with pytest.raises(
-        DamagedStoreError, match=r"b/result\.json cannot be read \(it was kept as runs/a/result\.json: mo"
+        DamagedStoreError, match=r"b/result\.json cannot be read \(it was saved as runs/a/result\.json: it was mo"
     ):
         read_kept(PLAIN, other / "result.json", root=tmp_path)
     assert read_kept(PLAIN, other / "result.json", root=other) == {"x": 1.5}
@@ -99,16 +97,14 @@ def test_files_that_belong_to_a_result_are_checked(tmp_path: Path) -> None:
     write_kept(tmp_path / "a.json", {}, root=tmp_path, files=["numbers"])
     assert read_kept(PLAIN, tmp_path / "a.json", root=tmp_path) == {}
     (tmp_path / "numbers").write_bytes(b"13")
-    with pytest.raises(
-        DamagedStoreError, match=r"a\.json cannot be read \(numbers, which belongs to it: its checksum is"
-    ):
+    with pytest.raises(DamagedStoreError, match=r"a\.json cannot be read \(its file numbers: its checksum does"):
         read_kept(PLAIN, tmp_path / "a.json", root=tmp_path)
     (tmp_path / "numbers").unlink()
-    with pytest.raises(DamagedStoreError, match=r"numbers, which belongs to it: the file is missing"):
+    with pytest.raises(DamagedStoreError, match=r"its file numbers: the file is missing"):
         read_kept(PLAIN, tmp_path / "a.json", root=tmp_path)
 
 
-@pytest.mark.parametrize(("written", "message"), [(3, "an older .*: remove it and make"), (5, "a newer .*: upgrade")])
+@pytest.mark.parametrize(("written", "message"), [(3, "an older .*: delete it and run"), (5, "a newer .*: upgrade")])
 def test_a_file_of_another_version_is_refused_in_one_line(tmp_path: Path, written: int, message: str) -> None:
     """Results, runs, manifests of the store and searches are all kept so."""
     path = tmp_path / "a.json"
@@ -132,7 +128,9 @@ def test_links_out_of_the_root_are_refused(tmp_path: Path, what: str) -> None:
     (root / what).symlink_to(outside / "a.json" if what == "a.json" else outside)
     path = root / "a.json" if what == "a.json" else root / "folder" / "a.json"
     for act in (lambda: read_kept(PLAIN, path, root=root), lambda: write_kept(path, {"x": 1}, root=root)):
-        with pytest.raises(StoreError, match=r"expected .*a\.json itself, got a link to .*outside/a\.json: remove it"):
+        with pytest.raises(
+            StoreError, match=r"expected .*a\.json itself, got a link to .*outside/a\.json: remove the link"
+        ):
             act()
     assert json.loads((outside / "a.json").read_text()).keys() == {CHECKSUM}
     (tmp_path / "link").symlink_to(outside)
@@ -199,7 +197,7 @@ def test_a_list_that_others_made_is_none_of_ours(folder: Path) -> None:
     assert list(folder_problems(folder)) == []
     assert listed_files(folder) == frozenset()
     (folder / SUMS).write_text(f"# of a colleague\n{lines}")
-    assert list(folder_problems(folder)) == [f"{folder / SUMS}: it was damaged, or changed by hand"]
+    assert list(folder_problems(folder)) == [f"{folder / SUMS}: it was damaged or edited"]
 
 
 def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
@@ -207,4 +205,4 @@ def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
     from layerprobe.files.folders import _headed
 
     (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}")
-    assert [problem.rsplit(": ")[1] for problem in folder_problems(folder)] == ["it is no file", "it is no file"]
+    assert [problem.rsplit(": ")[1] for problem in folder_problems(folder)] == ["it is not a file", "it is not a file"]

@@ -190,7 +190,7 @@ def test_outputs_that_changed_places_are_made_again(finished: Path, caplog: pyte
     other = run_directory(finished, 1, 0) / "outputs.safetensors"
     (run_directory(finished, 3, 0) / "outputs.safetensors").write_bytes(other.read_bytes())
     assert run_in(finished, 3, 0) is None
-    assert "result.json cannot be read (outputs.safetensors, which belongs to it: its checksum is not" in caplog.text
+    assert "result.json cannot be read (its file outputs.safetensors: its checksum does not" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["layer-001-seed-0", "layer-001-seed-0/result.json", "layer-001-seed-0/lock", ""])
@@ -205,7 +205,7 @@ def test_a_run_that_is_a_link_is_refused(
         kept.rename(elsewhere)
     before = {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]}
     kept.symlink_to(elsewhere)
-    with pytest.raises(StoreError, match=rf"expected .* itself, got a link to {elsewhere}.*: remove it"):
+    with pytest.raises(StoreError, match=rf"expected .* itself, got a link to {elsewhere}.*: remove the link"):
         sweep(folder, tmp_path)
     assert {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]} == before
 

@@ -41,7 +41,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rules, "FILE", damaged)
     for text, problem in (
         (None, "No such file"),
-        (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum is not that of its content"),
+        (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum does not match its content"),
         (json.dumps(without), "it has no checksum"),
     ):
         fitted_parameters.cache_clear()

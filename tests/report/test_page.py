@@ -171,7 +171,7 @@ def test_the_report_is_written_whole_and_alone(searched: Finding, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["", "a\0b.html"], ids=["folder", "NUL"])
 def test_what_is_no_file_is_no_report(searched: Finding, tmp_path: Path, name: str) -> None:
-    with pytest.raises(LayerProbeError, match="expected a place to write to, got"):
+    with pytest.raises(LayerProbeError, match="cannot write "):
         searched.save_html(tmp_path / name)
 
 

@@ -75,7 +75,7 @@ def test_two_processes_write_one_entry_once(tmp_path, values_of, key_of):
         with writing(tmp_path, pause=0) as second:
             outputs = first.communicate(timeout=120), second.communicate(timeout=120)
     assert outputs[1][0] == "begun 0\n", outputs[1][1]
-    assert "INFO:layerprobe.store.store:waiting for another process that writes" in outputs[1][1]
+    assert "INFO:layerprobe.store.store:waiting for another process to write" in outputs[1][1]
     stored = Store(tmp_path).open(key_of(TEXTS))
     assert stored is not None
     np.testing.assert_array_equal(stored.layer(2), values_of(TEXTS)[2])

@@ -142,7 +142,7 @@ def test_a_damaged_result_is_made_again(store, data, caplog):
     (store.root / "results" / "cka" / "k.json").write_bytes(data)
     assert store.load_result("cka", "k", RESULT) is None
     assert "k.json cannot be read (" in caplog.text
-    assert "): it is made again" in caplog.text
+    assert "): recomputing it" in caplog.text
 
 
 def test_results_that_changed_places_are_made_again(store, caplog):
@@ -153,7 +153,10 @@ def test_results_that_changed_places_are_made_again(store, caplog):
     second.rename(first)
     first.with_name("c").rename(second)
     assert [store.load_result("cka", key, RESULT) for key in "ab"] == [None, None]
-    assert "a.json cannot be read (it was kept as results/cka/b.json: moved, or written over by another)" in caplog.text
+    assert (
+        "a.json cannot be read (it was saved as results/cka/b.json: it was moved, or another file was copied over it)"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a" * 300, "a\x00"])

@@ -26,12 +26,12 @@ def test_an_entry_that_is_a_link_is_refused(store, texts, fill, key_of, outside,
     directory = store.root / "embeddings" / key_of(texts).fingerprint
     directory.parent.mkdir(parents=True)
     directory.symlink_to(outside, target_is_directory=True)
-    message = rf"expected .*{directory.name} itself, got a link to {outside}: remove it, only the folder .*cache itself"
+    message = rf"expected .*{directory.name} itself, got a link to {outside}: remove the link; only .*cache itself"
     for act in (lambda: fill(store, texts), lambda: store.open(key_of(texts))):
         with pytest.raises(StoreError, match=message):
             act()
     assert store.entries() == []
-    assert f"{directory} is a link, so it is no entry: remove it" in caplog.text
+    assert f"{directory} is a link, not an entry: remove it" in caplog.text
     with pytest.raises(StoreError, match="no entry"):
         store.prune(fingerprint=directory.name)
     assert store.prune(everything=True)[0] == []
@@ -64,7 +64,7 @@ def test_a_file_that_is_a_link_is_made_again_and_not_written_through(store, text
     before = content(outside)
     assert "it is a link" in problems(store)[-1]
     fill(store, texts)
-    assert "samples.json is damaged, it is a link: it is redone" in caplog.text
+    assert "samples.json is damaged, it is a link: recomputing it" in caplog.text
     assert content(outside) == before
     assert problems(store) == ()
     assert not any(path.is_symlink() for path in directory.iterdir())

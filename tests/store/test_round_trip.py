@@ -205,7 +205,7 @@ def test_a_value_beyond_float16_is_refused_and_not_made_infinite(store, texts, k
     values = values_of(texts)
     values[2, 1, 3] = -65_520  # the first that is rounded to infinity
     with store.writer(key_of(texts, store_dtype="float16"), texts=texts, n_layers=3, width=4) as writer:
-        with pytest.raises(DataError, match=r"layer 2 has a value of 65,520, and float16 holds up to 65,504: keep"):
+        with pytest.raises(DataError, match=r"layer 2 has a value of 65,520, above float16's limit of 65,504: store"):
             writer.write(0, values[:, :2])
         values[2, 1, 3] = -65_504
         writer.write(0, values[:, :2])
@@ -216,7 +216,7 @@ def test_what_the_disk_has_no_room_for_is_not_begun(store, texts, fill, key_of, 
     needed = 5 * (3 * 4 * 4 + 20)
     assert store.room(key_of(texts), n_rows=5, n_layers=3, width=4)[0] == needed
     monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=needed - 1))
-    message = "expected 340 B of free space for embeddings in .*, got 339 B: free some, choose another folder with"
+    message = "embeddings need 340 B of free space in .*, which has 339 B: free some space, choose another folder with"
     with pytest.raises(StoreError, match=message) as caught:
         fill(store, texts)
     assert str(caught.value).endswith("or halve them with --store-dtype float16")

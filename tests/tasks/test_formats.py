@@ -199,7 +199,7 @@ def test_lines_of_another_encoding(tmp_path):
     assert texts.texts == ("Où est-il ?", "À l'école, près du château.")
     assert texts.notes == (f"{tmp_path / 'a.txt'}: read as cp1252 text; --format chooses otherwise",)
     assert load_texts(tmp_path / "a.txt", format=Format(encoding="cp1252")).notes == ()
-    with pytest.raises(TaskError, match=r"is not ascii after line 0 .*: give another with --format encoding="):
+    with pytest.raises(TaskError, match=r"is not ascii after line 0 .*: name another encoding with --format encoding="):
         load_texts(tmp_path / "a.txt", format=Format(encoding="ascii"))
 
 

@@ -91,8 +91,12 @@ def test_a_format_is_that_of_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.txt.gz", b"plain", "is no whole gzip file: Not a gzipped file"),
-        ("a.txt.gz", gzip.compress(b"text of some length", mtime=0)[:-9], "no whole gzip file: Compressed file ended"),
+        ("a.txt.gz", b"plain", "is not a complete gzip file: Not a gzipped file"),
+        (
+            "a.txt.gz",
+            gzip.compress(b"text of some length", mtime=0)[:-9],
+            "not a complete gzip file: Compressed file ended",
+        ),
         ("a.txt.gz", gzip.compress(b"\xff\0", mtime=0), r"is not UTF-8 \(byte 0xff in line 1\): save it"),
         ("a.txt.gz", gzip.compress(b"\n \n", mtime=0), "has no texts"),
         ("a.csv.gz", gzip.compress(b"a,b", mtime=0), "expected compressed texts to be a .txt.gz file"),

@@ -187,7 +187,7 @@ def test_a_graph_is_made_once_and_again_when_damaged(
     (folder,) = graphs(tmp_path)
     (folder / "graph.toy").write_bytes(b"a grapf")
     graph_of(encoder, given(checkpoint, options))
-    assert "graph.toy: its checksum is not the one that was written down: making the graph again" in caplog.text
+    assert "graph.toy: its checksum does not match the recorded one: making the graph again" in caplog.text
     (folder / "graph.toy").unlink()
     graph_of(encoder, given(checkpoint, options))
     assert "graph.toy: the file is missing: making the graph again" in caplog.text
