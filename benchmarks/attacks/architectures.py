@@ -299,6 +299,8 @@ def attack_one(kind: str) -> tuple[str, str]:
         check_supported(AutoConfig.for_model(kind))
     except UnsupportedArchitectureError as error:  # by its configuration, before anything is built
         return "refused", str(error)
+    except ValueError:  # transformers lists a class that it does not have
+        return "not built", ""
     model = tiny(kind)
     if model is None:
         return "not built", ""
@@ -422,11 +424,12 @@ def write_csv(file: Path, outcomes: dict[str, Outcome]) -> None:
 
 def reason(outcome: Outcome) -> str:
     """Return why an architecture was refused, without what is of this model alone."""
-    text = outcome.detail.split(" | ")[0].removeprefix("check: ")
+    check, _, others = outcome.detail.removeprefix("check: ").partition(" | extract: ")
+    text = others.split(" | ")[0] if check.startswith("truncation: ") else check
     text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
     text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
-    text = re.sub(r".* differ from the hidden states at .*\): ", "", text)
-    text = re.sub(r" \([^)]*\)|, such as .*| at layers [\d, ]+|: take one of them alone", "", text)
+    text = re.sub(r"the image processor of \S+ cannot be loaded: .*", "it needs an image processor", text)
+    text = re.sub(r" \([^)]*\)|, such as .*|: take one of them alone", "", text)
     return re.sub(r"\d+(x\d+)*", "n", text)
 
 
