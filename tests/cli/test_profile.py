@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.profiling.values import Profile
+from layerprobe.results.kept import load
 
 from .conftest import Layerprobe, Outcome, Pair
 
@@ -30,11 +29,12 @@ def test_a_row_a_shape_and_layer(layerprobe: Layerprobe, pair: Pair) -> None:
     assert [(row[0], *row[2:4]) for row in rows[:8]] == [(layer, *shape) for shape in shapes for layer in ("1", "3")]
 
 
-def test_json_reads_back(layerprobe: Layerprobe, pair: Pair) -> None:
-    printed = layerprobe("profile", *pair, *FEW, "--json").json["profiles"]
-    profiles = [from_json(Profile, to_json(each)) for each in printed]
-    assert [each.model.architecture for each in profiles] == ["electra", "bert"]
-    assert [[each.layer for each in one.layers] for one in profiles] == [[0, 1, 2, 3]] * 2
+def test_json_reads_back(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
+    printed = tmp_path / "profiles.json"
+    printed.write_text(layerprobe("profile", *pair, *FEW, "--json").out, encoding="utf-8")
+    profiles = load(printed).profiles
+    assert [profile.model.architecture for profile in profiles] == ["electra", "bert"]
+    assert [[layer.layer for layer in profile.layers] for profile in profiles] == [[0, 1, 2, 3]] * 2
 
 
 def test_two_models_side_by_side(layerprobe: Layerprobe, pair: Pair) -> None:

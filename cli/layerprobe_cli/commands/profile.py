@@ -64,8 +64,4 @@ def profile(
     steps: tuple[Step, ...] = ()
     if last < profiles[0].model.n_blocks:
         steps = call.step("truncate", "export", model.name, f"layer-{last}", "--layer", last, without=o.LOADING)
-    return Done(
-        result=compared,
-        as_json={"profiles": profiles},
-        steps=steps,
-    )
+    return Done(result=compared, steps=steps)
