@@ -1,8 +1,8 @@
-"""What is to be done, and by whom: a plan of jobs with keys and costs, crews of workers, and the one loop over jobs.
+"""Plans of jobs with keys and costs, crews of workers that do them, and the one loop over jobs.
 
-A crew begins workers, in this process, in others or on a cluster, and carries messages. The loop decides which worker
-gets which job: what is there is not done again; a job that another process is at is put off; one whose worker is lost
-is begun again; a failure is a value, and the caller decides what follows from it. Knows not what a job is.
+A crew starts workers, in this process, in others or on a cluster, and carries messages. The loop assigns jobs to
+workers: finished jobs are not repeated; a job that another process holds is postponed; a job whose worker is lost
+restarts; a failure is a value, and the caller decides what follows. Knows nothing about the content of jobs.
 """
 
 import abc
@@ -27,36 +27,36 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan(Generic[J, A]):
-    """Jobs, each with a key of its own that can be hashed and sent."""
+    """Jobs, each with its own key, which can be hashed and sent."""
 
     jobs: Mapping[J, float]
-    """What each costs, in the order in which one worker begins them; several begin the longest first."""
+    """Cost of each job, in the order for one worker; several workers begin with the longest."""
     done: Callable[[J], A | None] = lambda job: None
-    """What is there of a job; None: it is to be done."""
+    """Returns the finished answer of a job; None if it is still to do."""
     sent: Callable[[J], Any] = lambda job: job
-    """What a worker is given when it begins a job."""
+    """Returns the data that a worker receives for a job."""
     label: Callable[[J], str] = str
-    """What a process does that is at a job, such as: fine-tunes layer 3 with seed 0."""
+    """Describes a process that does the job, such as: fine-tunes layer 3 with seed 0."""
     unit: str = "jobs"
-    """What progress counts."""
+    """Unit of progress."""
     whole: float = 0.0
-    """What all cost at most, where further ones are added while some are done."""
+    """Upper limit of all costs, for plans that grow during the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """Who does jobs: processes of which kind, how many, and on what."""
+    """Kind, number and devices of worker processes."""
 
     executor: str = "here"
-    """A name in `layerprobe.jobs.crew.EXECUTORS`."""
+    """Name in `layerprobe.jobs.crew.EXECUTORS`."""
     count: int | None = None
-    """Jobs at a time at most; by default one a GPU, else one, on a cluster one a node."""
+    """Most jobs at a time; by default one per GPU, else one; on a cluster one per node."""
     devices: tuple[str, ...] = ("cpu",)
-    """Those of this machine that take turns, such as cuda:0 and cuda:1; a job takes one that is a GPU alone."""
+    """Devices of this machine, used in turn, such as cuda:0 and cuda:1; a job has a GPU for itself."""
     address: str | None = None
-    """Of a Ray cluster, as `ray.init` takes it: host:port, auto for one on this machine, local for one of its own."""
+    """Address of a Ray cluster for `ray.init`: host:port, auto for one on this machine, local for a new one."""
     folders: tuple[Path, ...] = ()
-    """Those of the jobs, which all machines must see."""
+    """Folders of the jobs, which all machines must see."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -64,17 +64,17 @@ class Workers:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs a job takes."""
+        """Number of GPUs per job."""
         return int(self.devices[0].startswith("cuda"))
 
 
 HERE = Workers()
-"""This process."""
+"""The current process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one worker may use of its machine; None: what the process that planned uses, which is this one."""
+    """Resources of one worker on its machine; None: the same as the planning process, which is this one."""
 
     threads: int | None = None
     device: str | None = None
@@ -83,17 +83,17 @@ class Share:
 logger = logging.getLogger(__name__)
 
 Work = Callable[[Any], Any]
-"""Does one job. None: another process is at it. StoreError and WorkerError: no job can be done
-here; any other LayerProbeError is why this one cannot."""
+"""Does one job. None: another process holds it. StoreError and WorkerError: no job can be done
+here; any other LayerProbeError: this job cannot be done."""
 Begin = Callable[[Any, Share], Work]
-"""Given a setting and what it may use, returns what does jobs; called once a worker, and found by name in its module
-where workers are other processes."""
+"""Returns the function that does jobs, from a setting and a share of the machine; called once per worker, and imported
+by name where workers are other processes."""
 
 
 Message = tuple[Any, str, Any]
-"""A worker, the kind of its message, and a value: the share of its job that is done, the answer, the error, the
-traceback, or how a process ended. Kinds are ready: it can be given jobs; progress; answer; failed: the job cannot be
-done; unfit: the worker cannot do any; raised: it ended with what nobody expected; ended: it is gone."""
+"""A worker, the kind of its message, and a value: the finished share of its job, the answer, the error, the
+traceback, or an exit code. Kinds: ready: can be given jobs; progress; answer; failed: the job cannot be
+done; unfit: the worker cannot do any job; raised: it ended with an unexpected error; ended: it is gone."""
 
 
 class Worker:
@@ -104,27 +104,27 @@ class Worker:
     def __init__(self) -> None:
         self.ready = False
         self.jobs: list[Any] = []
-        """What it is at: at most one."""
+        """Its current job, if any."""
         self.done = 0.0
-        """Share of it that is done, as far as it has said."""
+        """Finished share of the job, as last reported."""
 
 
 class Crew(abc.ABC):
-    """A group of workers with the same setup; closing it ends them, and later ones are new.
+    """A group of workers with the same setup; closing it ends them, and later workers are new.
 
     Args:
-        workers: Of what kind, and how many.
-        begin: What makes a worker do jobs.
-        setting: What that is given.
-        most: Jobs there can be: a worker without one would leave its processors idle.
+        workers: Kind and number of workers.
+        begin: Function that prepares a worker for jobs.
+        setting: Argument of `begin`.
+        most: Largest number of jobs: further workers would leave their processors idle.
     """
 
     tries: ClassVar[int]
-    """How often a job may lose its worker."""
+    """How many workers a job may lose."""
     inside: ClassVar[bool] = False
-    """Whether jobs report how far they are by themselves, being done here."""
+    """Whether jobs report their own progress, because they run in this process."""
     n_at_a_time: int | None = None
-    """Jobs at a time; None where that changes."""
+    """Number of jobs at a time; None if it varies."""
 
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
         self.spec, self.begin, self.setting, self.most = workers, begin, setting, most
@@ -143,18 +143,18 @@ class Crew(abc.ABC):
 
     @abc.abstractmethod
     def give(self, worker: Any, job: Any, part: AbstractContextManager[object]) -> None:
-        """Let an idle worker begin a job; inside `part` what it reports is a part of the whole plan."""
+        """Let an idle worker begin a job; progress inside `part` counts as a part of the whole plan."""
 
     @abc.abstractmethod
     def messages(self, seconds: float | None) -> Iterator[Message]:
-        """Wait for workers, so long at most where that is given, and give what came of them."""
+        """Wait for workers, at most `seconds` if given, and yield their messages."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """End all workers."""
 
     def dismiss(self, worker: Any, kind: str, value: Any) -> None:
-        """End a worker that is lost or unusable by its last message; raise if no other could do its jobs."""
+        """End a lost or unusable worker, given its last message; raise if no other worker could do its jobs."""
         self.workers.remove(worker)
         if kind in ("unfit", "failed"):
             raise value
@@ -162,14 +162,14 @@ class Crew(abc.ABC):
             raise RuntimeError(f"a worker process raised:\n{value}")
 
     def log(self, level: int, line: str) -> None:
-        """Log a line of a worker here: what several log is logged once."""
+        """Log a worker's line in this process; repeated lines of several workers are logged once."""
         if (level, line) not in self._logged:
             self._logged.add((level, line))
             logger.log(level, "%s", line)
 
 
 def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
-    """Return the crew that does the jobs; no worker starts before there is a job."""
+    """Return the crew for the jobs; workers start only when there is a job."""
     return cast(Crew, pkgutil.resolve_name(EXECUTORS[workers.executor])(workers, begin, setting, most=most))
 
 
@@ -186,11 +186,11 @@ class Here(Crew):
             self.workers[0].ready = True
 
     def give(self, worker: Worker, job: Any, part: AbstractContextManager[object]) -> None:
-        """Remember a job; it is done where messages are waited for."""
+        """Remember a job; `messages` does it."""
         self.current = (job, part)
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
-        """Do the job; what nobody expected is raised as it came."""
+        """Do the job; unexpected errors propagate."""
         (worker,) = self.workers
         if worker.jobs:
             job, part = self.current
@@ -205,11 +205,11 @@ class Here(Crew):
         self.workers = []
 
 
-# ---- where they are ------------------------------------------------------------------------------------
+# ---- executors ------------------------------------------------------------------------------------------
 
 
 def answered(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
-    """Return what a function gives as `answer`, or as `unfit` or `failed` why it gives nothing."""
+    """Return a function's result as `answer`, or its error as `unfit` or `failed`."""
     try:
         return "answer", function(*arguments)
     except (StoreError, WorkerError) as error:
@@ -219,7 +219,7 @@ def answered(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
-    """Do the same where another process waits; as `raised` the traceback of what nobody expected."""
+    """Do the same in another process; unexpected errors become a traceback, as `raised`."""
     try:
         return answered(function, *arguments)
     except Exception:
@@ -227,7 +227,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
 
 
 def forward_logs(send: Callable[[int, str], None]) -> None:
-    """Give what layerprobe logs in this process, level and line, to `send` alone."""
+    """Send layerprobe's log of this process, level and line, to `send` only."""
     root, handler = logging.getLogger("layerprobe"), logging.Handler()
     handler.emit = lambda record: send(record.levelno, record.getMessage())  # type: ignore[method-assign]
     root.handlers[:] = [handler]
@@ -242,24 +242,24 @@ EXECUTORS = {
 }
 
 PAUSE = 0.5
-"""Seconds before a job that could not be done is tried again."""
+"""Seconds before a postponed job is tried again."""
 
 
 def execute(
     plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, reports: bool = True
 ) -> Generator[tuple[J, A | LayerProbeError], None, None]:
-    """Run the unfinished jobs of a plan; yield each with its answer, or why there is none, as it ends.
+    """Run the unfinished jobs of a plan; yield each with its answer or error as it ends.
 
-    What is there comes first, where it is not known to the caller. Jobs that are added to the plan while its jobs are
-    done are done, too.
-    Close the generator to end all workers early. The failure of a job whose workers were all killed, or that raised
-    what nobody expected, is a `LostWorkerError`.
+    Finished jobs come first, unless the caller knows them. Jobs that are added to the plan meanwhile are
+    done as well.
+    Close the generator to end all workers early. A job whose workers were all killed, or that raised
+    an unexpected error, is a `LostWorkerError`.
 
     Args:
-        plan: What is to be done.
-        crew: Who does it; a crew can be given one plan after another.
-        done: The jobs that are there, which are left out; by default the plan is asked, and they are given.
-        reports: Whether what costs are done, of all, is reported; False where the caller does that.
+        plan: The jobs.
+        crew: The workers; a crew can do one plan after another.
+        done: Finished jobs, which are skipped; by default the plan is asked, and they are yielded.
+        reports: Whether to report the cost of finished jobs as progress; False if the caller does.
     """
     queue = _Queue(plan, done, crew)
     finished = sum(plan.jobs[job] for job in done or ())
@@ -271,7 +271,7 @@ def execute(
             if not queue.left:
                 break
             whole = max(plan.whole, sum(plan.jobs.values()))
-            crew.hire(queue.left if queue else 0)  # where none waits, no further worker is of use
+            crew.hire(queue.left if queue else 0)  # without waiting jobs, more workers would not help
             for worker in crew.workers:
                 if worker.ready and not worker.jobs and (taken := queue.take()):
                     worker.jobs, worker.done = taken, 0.0
@@ -296,7 +296,7 @@ def execute(
 
 
 def _begun(plan: Plan[Any, Any], crew: Crew) -> float:
-    """Return how much is done of the jobs that workers are at."""
+    """Return the finished cost of the jobs in progress."""
     return float(sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs))
 
 
@@ -311,7 +311,7 @@ def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
 
 
 class _Queue(Generic[J, A]):
-    """Jobs that no worker has taken, and how many are unfinished."""
+    """Waiting jobs, and the number of unfinished ones."""
 
     def __init__(self, plan: Plan[J, A], done: Collection[J] | None, crew: Crew) -> None:
         self.plan, self.crew = plan, crew
@@ -319,14 +319,14 @@ class _Queue(Generic[J, A]):
         self._known = set(done or ())
         self._asks = done is None
         self.left = 0
-        """Without those that are done or lost."""
+        """All jobs except those that are done or lost."""
         self._later: collections.deque[tuple[float, J]] = collections.deque()
-        """Jobs that could not be done, and from when on they are tried again."""
+        """Postponed jobs, and when to try them again."""
         self._ended: collections.Counter[J] = collections.Counter()
         self._waited_for: set[J] = set()
 
     def admitted(self) -> Iterator[tuple[J, A]]:
-        """Take new jobs of the plan; yield those that are finished already."""
+        """Accept new jobs of the plan; yield those that are already finished."""
         while new := [job for job in self.plan.jobs if job not in self._known]:
             self._known.update(new)
             finished = {job: self.plan.done(job) for job in new} if self._asks else {}
@@ -336,11 +336,11 @@ class _Queue(Generic[J, A]):
             yield from ((job, answer) for job, answer in finished.items() if answer is not None)
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Whether any job is waiting."""
         return bool(self._jobs or self._later)
 
     def take(self) -> list[J]:
-        """Return the next job; none where there is none, or it is too early for those that are put off."""
+        """Return the next job; empty if there is none, or if postponed ones must still wait."""
         if self._jobs:
             return [self._jobs.popleft()]
         if self._later and self._later[0][0] <= time.monotonic():
@@ -351,11 +351,11 @@ class _Queue(Generic[J, A]):
         return []
 
     def seconds_to_next(self) -> float | None:
-        """Return in how many seconds a job that is put off is tried again; None where there is none."""
+        """Return the seconds until a postponed job is tried again; None without one."""
         return max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
 
     def taken(self, worker: Any, kind: str, value: Any) -> Iterator[tuple[J, A | LayerProbeError]]:
-        """Take the message of a worker; give its job where that is done, or cannot be."""
+        """Handle a worker's message; yield its job if that is done or has failed."""
         if kind == "ready":
             worker.ready = True
             return
@@ -365,24 +365,24 @@ class _Queue(Generic[J, A]):
         for job in jobs:
             if kind == "answer" and value is None:
                 self._later.append((time.monotonic() + PAUSE, job))
-            elif kind == "unfit":  # it is not the job's fault
+            elif kind == "unfit":  # the job itself is fine
                 self._jobs.append(job)
             elif kind == "ended" and self._ended[job] < self.crew.tries - 1:
                 self._ended[job] += 1
                 self._jobs.append(job)
                 code = f" (exit code {value})" if isinstance(value, int) else ""
-                logger.warning("%s ended%s: its run is begun again", worker.name, code)
+                logger.warning("%s ended%s: restarting its run", worker.name, code)
             else:
                 self.left -= 1
                 yield job, value if kind in ("answer", "failed") else _lost(kind, value)
 
 
 def _lost(kind: str, value: Any) -> LostWorkerError:
-    """Return the answer for a job whose workers were all lost."""
+    """Return the answer for a job that lost all of its workers."""
     if kind == "raised":
         logger.error("%s", value)
-        return LostWorkerError(f"an error that was not expected: {value.splitlines()[-1]}")
-    how = "again and again"
+        return LostWorkerError(f"unexpected error: {value.splitlines()[-1]}")
+    how = "repeatedly"
     if isinstance(value, int):
         how = f"twice ({f'signal {-value}' if value < 0 else f'exit code {value}'})"
-    return LostWorkerError(f"its process was ended {how}: if memory ran out, use fewer workers or a smaller batch")
+    return LostWorkerError(f"its process was killed {how}: if memory ran out, use fewer workers or a smaller batch")

@@ -1,13 +1,13 @@
-"""Workers in processes of their own on this machine. Knows processes and pipes, not what a job is.
+"""Workers in separate processes on this machine. Knows processes and pipes, not the content of jobs.
 
-A process that is killed costs the job it was at; one whose parent is gone ends.
+A killed process loses only its current job; a process whose parent is gone ends.
 
-On Linux, those that compute on a CPU are forked from one process that has done nothing but import what they need, which
-takes seconds: once, and beside other work. CUDA, and libraries of macOS, do not work in a forked process.
+On Linux, CPU workers are forked from a process that has only imported what they need, which
+takes seconds: once, and in parallel with other work. CUDA, and libraries of macOS, fail in forked processes.
 
-No library keeps all of this (tests/jobs/test_processes.py, tried in 2026): processes of loky 3.7 and pebble 5.2 outlive
-a killed parent, all get one setting and forward no logs, and loky gives up every job where one process is killed; Ray
-2.60 takes seconds to begin and does not say how a process ended (for many machines: `layerprobe.jobs.ray_cluster`).
+No library does all of this (tests/jobs/test_processes.py, tried in 2026): processes of loky 3.7 and pebble 5.2
+outlive a killed parent, share one setting and forward no logs, and loky gives up every job if one process dies; Ray
+2.60 takes seconds to start and does not report how a process ended (many machines: `layerprobe.jobs.ray_cluster`).
 """
 
 import contextlib
@@ -31,19 +31,19 @@ from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, a
 _STARTS = 3
 """How many processes in a row may end before they are ready."""
 _UNGUARDED = 70
-"""How a process ends that runs the call of a script again, which is not guarded, when it begins."""
-_GUARD = 'in a script, make the call under `if __name__ == "__main__":`'
+"""Exit code of a process that, on starting, repeats the unguarded call of a script."""
+_GUARD = 'in a script, put the call under `if __name__ == "__main__":`'
 _SECONDS = 1.0
-"""Between two messages about how far a job is."""
+"""Seconds between two progress messages of a job."""
 
 
 class Processes(Crew):
-    """Spawned processes, between which the processors and GPUs of this machine are divided."""
+    """Spawned processes that share the processors and GPUs of this machine."""
 
     tries = 2
 
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):  # reads the script of its parent anew
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # is importing its parent's script
             os._exit(_UNGUARDED)
         super().__init__(workers, begin, setting, most=most)
         import_ahead(begin.__module__, workers)
@@ -52,17 +52,17 @@ class Processes(Crew):
         self.unready = 0
 
     def hire(self, n_jobs: int) -> None:
-        """Begin processes with the shares that are free."""
+        """Start processes for the free shares."""
         while self.free and len(self.workers) < n_jobs:
             self.workers.append(_Process(self.begin, self.setting, self.free.pop(0)))
 
     def give(self, worker: "_Process", job: Any, part: contextlib.AbstractContextManager[object]) -> None:
         """Send a job."""
-        with contextlib.suppress(OSError):  # the process is gone: reading says so
+        with contextlib.suppress(OSError):  # the process is gone: reading reports it
             worker.pipe.send(job)
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
-        """Give what processes send; what they log is logged here."""
+        """Yield the messages of processes; their log lines are logged here."""
         pipes = wait([worker.pipe for worker in self.workers], seconds)
         for worker in [worker for worker in self.workers if worker.pipe in pipes]:
             try:
@@ -75,7 +75,7 @@ class Processes(Crew):
                 yield worker, kind, value
 
     def dismiss(self, worker: "_Process", kind: str, value: Any) -> None:
-        """End a process, whose share is free for another."""
+        """End a process and free its share."""
         self.free.append(worker.share)
         exit_code = worker.end()
         super().dismiss(worker, kind, value)
@@ -92,22 +92,22 @@ class Processes(Crew):
 
 
 def shares(workers: Workers, most: int) -> list[Share]:
-    """Return what each of so many workers may use of this machine: a device in turn, and a part of the processors."""
+    """Return each worker's share of this machine: a device in turn, and a part of the processors."""
     devices = workers.devices
     count = max(1, min(workers.count or len(devices), most))
     return [Share(threads=max(1, available_cores() // count), device=devices[i % len(devices)]) for i in range(count)]
 
 
 def available_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def import_ahead(module: str, workers: Workers) -> None:
-    """Begin to import a module in the process that workers are forked from, where they are; returns at once."""
+    """Start importing a module in the process that workers are forked from, if any; return at once."""
     if workers.executor == "processes" and all(map(_is_forked, workers.devices)):
         with contextlib.suppress(OSError), _sigint_ignored():
-            forkserver.set_forkserver_preload([module])  # has no effect once it runs
+            forkserver.set_forkserver_preload([module])  # has no effect once the fork server runs
             forkserver.ensure_running()
 
 
@@ -116,7 +116,7 @@ def _is_forked(device: str | None) -> bool:
 
 
 class _Process(Worker):
-    """A process, seen from its parent."""
+    """A worker process, seen from its parent."""
 
     def __init__(self, begin: Begin, setting: Any, share: Share) -> None:
         super().__init__()
@@ -125,18 +125,18 @@ class _Process(Worker):
         alive, self.alive = multiprocessing.Pipe(duplex=False)
         work = ForkingPickler.dumps((begin, setting, share))
         inherited = theirs, alive, ON_COMMAND_LINE.get(), dict(os.environ)
-        with _sigint_ignored():  # which a new process inherits: Ctrl-C is for the parent, which ends the others
+        with _sigint_ignored():  # inherited: Ctrl-C reaches only the parent, which ends its workers
             try:
                 self.process = _begun("forkserver" if _is_forked(share.device) else "spawn", *inherited)
-            except EOFError:  # the process that forks has ended, as where memory ran out
+            except EOFError:  # the fork server has ended, for example without memory
                 self.process = _begun("spawn", *inherited)
         theirs.close()
         alive.close()
-        # a pipe takes little before the process has begun, which takes seconds: processes begin side by side
+        # a pipe buffers little before the process reads, which takes seconds: processes start in parallel
         threading.Thread(target=self._send, args=(work,), daemon=True).start()
 
     def _send(self, work: Any) -> None:
-        with contextlib.suppress(OSError):  # the process is gone: reading says so
+        with contextlib.suppress(OSError):  # the process is gone: reading reports it
             self.pipe.send_bytes(work)
 
     def end(self) -> int:
@@ -175,7 +175,7 @@ def _sigint_ignored() -> Iterator[None]:
 def _serve(pipe: Connection, alive: Connection, on_command_line: bool, environment: dict[str, str]) -> None:
     ON_COMMAND_LINE.set(on_command_line)
     os.environ.clear()
-    os.environ.update(environment)  # the parent's of today, not of when the process that forks began
+    os.environ.update(environment)  # the parent's current one, not that of the fork server
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 
@@ -184,7 +184,7 @@ def _serve(pipe: Connection, alive: Connection, on_command_line: bool, environme
             pipe.send(("log", (level, line)))
 
     forward_logs(send)
-    # what a job raises is sent, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
+    # any error of a job is sent; EOFError or BrokenPipeError on this pipe: the parent has closed it
     with contextlib.suppress(EOFError, BrokenPipeError):
         begin, setting, share = pipe.recv()
         kind, value = attempt(begin, setting, share)
@@ -207,7 +207,7 @@ def _serve(pipe: Connection, alive: Connection, on_command_line: bool, environme
 
 
 def _end_with(alive: Connection) -> None:
-    """End this process as soon as its parent is gone: the parent has the only other end of the pipe."""
+    """End this process as soon as its parent is gone: only the parent holds the other end of the pipe."""
     with contextlib.suppress(EOFError, OSError):
         alive.recv()
     os._exit(1)

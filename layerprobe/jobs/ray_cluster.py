@@ -1,8 +1,8 @@
-"""Workers in processes of a Ray cluster, as `layerprobe.jobs.processes` has them on one machine.
+"""Workers in processes of a Ray cluster, like `layerprobe.jobs.processes` on one machine.
 
-Knows nodes and what they have, not what a job is. Ray is imported when the first process is needed. A process, or a
-whole node, that is killed costs the jobs it was at, which are begun again elsewhere; a node whose store fails, or that
-sees other files, is left out with one line. The whole cluster may be in other hands, too: what is not free is waited
+Knows nodes and their resources, not the content of jobs. Ray is imported when the first process is needed. A killed
+process, or node, loses only its current jobs, which restart elsewhere; a node whose store fails, or that
+sees other files, is skipped with one line. Other users may share the cluster: busy resources are waited
 for, and nodes that join, or come back, take part.
 """
 
@@ -31,20 +31,20 @@ from layerprobe.versions import __version__
 logger = logging.getLogger(__name__)
 
 TRIES = 5
-"""How often a job may lose its process: more often than on one machine, because whole nodes go, too."""
+"""How often a job may lose its process: more often than on one machine, because whole nodes can fail."""
 ANSWER_SECONDS = 30
-"""Within which a cluster must answer."""
+"""Time for a cluster to answer."""
 NODE_SECONDS = 60
-"""How long to wait for a node when there is none."""
+"""Time to wait for a first node."""
 LOST_SECONDS = 5.0
-"""After which a head, or the node that the command runs on, is gone if it does not answer. Later, Ray 2.60 ends the
-process that asks it without a word: after 60 seconds without a head, and 10 without the own node."""
+"""Time after which a silent head, or this machine's node, counts as lost. Later, Ray 2.60 ends the
+calling process without a message: after 60 seconds without a head, and 10 without this machine's node."""
 REFRESH_SECONDS = 2.0
-"""From one look at the nodes to the next."""
+"""Time between two updates of the nodes."""
 PROBE = f"{TEMPORARY}ray-"
-"""What the names of files begin with by which a node shows that it sees a folder."""
+"""Prefix of the files that show whether a node sees a folder."""
 OBJECT_STORE = 200 * 2**20
-"""Bytes that a cluster on this machine may keep in shared memory; jobs keep theirs on disk."""
+"""Bytes of shared memory for a cluster on this machine; jobs store their data on disk."""
 
 
 # ---- the cluster --------------------------------------------------------------------------------------
@@ -52,8 +52,8 @@ OBJECT_STORE = 200 * 2**20
 
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """Give the module of Ray, connected; a connection that is there already is used, and left."""
-    if address == "local":  # for one that somebody else began, the choice is theirs
+    """Yield the module of Ray, connected; an existing connection is used and stays open."""
+    if address == "local":  # only for our own cluster
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     check_extra("ray", needed_by=f"the cluster {address}")
     import ray
@@ -67,7 +67,7 @@ def _connected(address: str) -> Iterator[Any]:
         settings |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
     else:
         _check_answers(address)
-    # Ray 2.60 prints that a node is lost on stdout, where results go; the pool says so itself
+    # Ray 2.60 prints lost nodes to stdout, where results go; the crew reports them itself
     printing, private.print_to_stdstream = private.print_to_stdstream, lambda *arguments, **options: None
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
@@ -76,7 +76,7 @@ def _connected(address: str) -> Iterator[Any]:
         except Exception as error:
             raise LayerProbeError(f"the Ray cluster at {address} cannot be used: {_line(str(error))}") from error
         if at_sigterm is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, at_sigterm)  # with that of Ray, what is ended so prints a trace of C++
+            signal.signal(signal.SIGTERM, at_sigterm)  # Ray's handler would print a C++ trace
         yield ray
     finally:
         ray.shutdown()
@@ -84,7 +84,7 @@ def _connected(address: str) -> Iterator[Any]:
 
 
 def _check_answers(address: str) -> None:
-    """Connect in a process of its own: where nothing answers, `ray.init` waits for minutes, or ends its process."""
+    """Connect in a separate process: without an answer, `ray.init` waits for minutes, or ends its process."""
     code = "import logging, ray, sys\ntry: ray.init(sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)\n"
     code += "except BaseException as error: sys.exit(f'{type(error).__name__}: {error}')"
     try:
@@ -94,21 +94,21 @@ def _check_answers(address: str) -> None:
     except subprocess.TimeoutExpired:
         raise LayerProbeError(
             f"expected a Ray cluster at {address}, got no answer within {ANSWER_SECONDS} seconds: check the address "
-            "and the network, or begin one with `ray start --head`"
+            "and the network, or start one with `ray start --head`"
         ) from None
     if tried.returncode:
         raise LayerProbeError(f"the Ray cluster at {address} cannot be used: {_line(tried.stderr)}")
 
 
 def _line(text: str) -> str:
-    """Return the last paragraph of a message of Ray in one line, of a process that ended how it did."""
+    """Return the last paragraph of one of Ray's messages on one line; for an ended process, how it ended."""
     last = text.strip().rpartition("\n\n")[-1].rpartition("exit detail: ")[-1]
     return " ".join(last.split()) or "no reason was given"
 
 
 @contextlib.contextmanager
 def _probes(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    """Give a new file in each folder, which every node must find."""
+    """Create a new file in each folder; every node must find it."""
     probes: list[Path] = []
     try:
         for folder in dict.fromkeys(folder.absolute() for folder in folders):
@@ -127,7 +127,7 @@ def _probes(folders: Sequence[Path]) -> Iterator[list[Path]]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What can be used of one."""
+    """The usable resources of one node."""
 
     id: str
     name: str
@@ -135,36 +135,36 @@ class _Node:
     gpus: int
 
     def slots(self, cpus: int, gpus: int) -> int:
-        """Return how many processes it has room for."""
+        """Return the number of processes that fit."""
         return min(self.cpus // cpus, self.gpus // gpus if gpus else self.cpus)
 
 
 class _Actor(Worker):
-    """A process, seen from here."""
+    """A worker process on the cluster."""
 
     def __init__(self, node: _Node, actor: Any, reference: Any) -> None:
         super().__init__()
         self.node, self.actor = node, actor
         self.reference = reference
-        """Of what it is at; None where it is idle."""
+        """Reference of its current call; None while idle."""
         self.name = f"a process on the node {node.name}"
 
 
 class RayProcesses(Crew):
-    """Processes on the nodes of a cluster, each with as many processors as all of them find room with."""
+    """Processes on the nodes of a cluster, each with as many processors as possible if all are to fit."""
 
     tries = TRIES
 
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
         super().__init__(workers, begin, setting, most=most)
         self.left_out: dict[str, Exception] = {}
-        """Why, by the id of a node."""
+        """Reason for skipping a node, by its id."""
         self.unready: collections.Counter[str] = collections.Counter()
-        """Processes that ended before they were ready, by the id of their node."""
+        """Number of processes that ended before they were ready, by the id of their node."""
         self.opened = contextlib.ExitStack()
         self.ray: Any = None
         self.lost = False
-        """Whether the cluster is gone: calls of Ray do not return then."""
+        """Whether the cluster is lost: calls of Ray then do not return."""
 
     def _connect(self) -> None:
         address = str(self.spec.address)
@@ -186,7 +186,7 @@ class RayProcesses(Crew):
         self.looked = self.ready_since = time.monotonic()
 
     def hire(self, n_jobs: int) -> None:
-        """Begin processes where there is room, the emptiest node first."""
+        """Start processes where they fit, the emptiest node first."""
         if self.ray is None:
             self._connect()
         self._check_answers()
@@ -216,7 +216,7 @@ class RayProcesses(Crew):
         worker.reference = worker.actor.work.remote(job)
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
-        """Wait until processes have ended what they were at, or there is something else to do; give what they say."""
+        """Wait until jobs have ended, or there is something else to do; yield the messages."""
         self._check_answers()
         at = {worker.reference: worker for worker in self.workers if worker.reference is not None}
         wait = REFRESH_SECONDS if seconds is None else min(REFRESH_SECONDS, seconds or 0.01)
@@ -228,7 +228,7 @@ class RayProcesses(Crew):
         if any(worker.ready for worker in self.workers):
             self.ready_since = time.monotonic()
         elif time.monotonic() > self.ready_since + NODE_SECONDS:
-            self.log(logging.WARNING, "the Ray cluster has not begun a process so far: its processors may be taken")
+            self.log(logging.WARNING, "the Ray cluster has not started a process yet: its processors may be busy")
         for reference in done:
             yield self._message(at[reference])
 
@@ -245,9 +245,9 @@ class RayProcesses(Crew):
         return worker, kind, value
 
     def dismiss(self, worker: _Actor, kind: str, value: Any) -> None:
-        """End a process; leave its node out where no process on it could do any job."""
+        """End a process; skip its node if no process there could do any job."""
         self._kill(worker.actor)
-        self.looked = 0.0  # its node may be gone
+        self.looked = 0.0  # its node may be lost
         if kind == "unfit":
             self.workers.remove(worker)
             self._leave_out(worker.node, value)
@@ -260,14 +260,14 @@ class RayProcesses(Crew):
                 self._leave_out(worker.node, WorkerError(why))
 
     def close(self) -> None:
-        """End all processes, and the connection where it was made here."""
+        """End all processes, and the connection if it was made here."""
         for worker in self.workers:
             self._kill(worker.actor)
         self.opened.close()
         self.workers, self.ray = [], None
 
     def _check_answers(self) -> None:
-        """Raise LayerProbeError if the head of the cluster or its node here has not answered for some seconds."""
+        """Raise LayerProbeError if the cluster's head or this machine's node has not answered for some seconds."""
         end = time.monotonic() + LOST_SECONDS
         for door in self.doors:
             while True:
@@ -279,7 +279,7 @@ class RayProcesses(Crew):
                     if self.lost:
                         raise LayerProbeError(
                             f"the Ray cluster at {self.spec.address} has ended: {door[0]}:{door[1]} does not answer "
-                            f"({error.strerror or error}): begin it again with `ray start --head`; finished runs are "
+                            f"({error.strerror or error}): restart it with `ray start --head`; finished runs are "
                             "not repeated"
                         ) from None
                     time.sleep(0.5)
@@ -287,13 +287,13 @@ class RayProcesses(Crew):
     def _kill(self, actor: Any) -> None:
         if self.lost:
             return
-        with contextlib.suppress(Exception):  # it is gone, or Ray is
+        with contextlib.suppress(Exception):  # the actor or Ray may be gone
             self.ray.kill(actor)
 
     # ---- nodes -------------------------------------------------------------------------------------------
 
     def _alive(self) -> list[_Node]:
-        """Return the nodes that have what a job takes."""
+        """Return the nodes with the resources for a job."""
         nodes = []
         for info in self.ray.nodes():
             has, name = info["Resources"], f"{info['NodeManagerHostname']} ({info['NodeID'][:8]})"
@@ -309,9 +309,9 @@ class RayProcesses(Crew):
                 takes = "a processor and a GPU" if self.spec.gpus else "a processor"
                 raise LayerProbeError(
                     f"expected a node with {takes} in the Ray cluster at {self.spec.address}, got none within "
-                    f"{NODE_SECONDS} seconds: look at `ray status`"
+                    f"{NODE_SECONDS} seconds: see `ray status`"
                 )
-            self.log(logging.WARNING, "no node of the Ray cluster can take a job now: waiting for one")
+            self.log(logging.WARNING, "no node of the Ray cluster can take a job at present: waiting for one")
             time.sleep(0.5)
         return nodes
 
@@ -320,11 +320,11 @@ class RayProcesses(Crew):
         self.nodes = [other for other in self.nodes if other != node]
         if not any(alive.id not in self.left_out for alive in self._alive()):
             raise error.with_traceback(None)
-        self.log(logging.WARNING, f"the node {node.name} is left out: {error}")
+        self.log(logging.WARNING, f"the node {node.name} is skipped: {error}")
 
 
 def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0) -> int:
-    """Return how many processors each job gets, so that as many as are requested, by default one a node, find room.
+    """Return the number of processors per job, so that the requested number of jobs, by default one per node, fits.
 
     Examples:
         >>> processors_a_job([8, 8], None), processors_a_job([8, 4], 3), processors_a_job([8, 8], 40)
@@ -341,9 +341,9 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
 
 
 def _take_over(folder: str, probes: Sequence[Path], version: str, cache_dir: str) -> None:
-    """Work in the folder of the command; WorkerError where versions differ or a probe is not there.
+    """Change to the folder of the command; raise WorkerError if versions differ or a probe is missing.
 
-    `cache_dir` is what messages call the option, which only the process of the command knows.
+    `cache_dir` is the name of the option in messages, which only the command's process knows.
     """
     if version != __version__:
         raise WorkerError(f"expected layerprobe {version}, got {__version__}: install the same on all nodes")
@@ -351,14 +351,14 @@ def _take_over(folder: str, probes: Sequence[Path], version: str, cache_dir: str
         if not file.exists():
             raise WorkerError(
                 f"it sees another file system: expected the folder {file.parent} of the machine where the command "
-                f"runs: mount the same one at the same place, and choose it with {cache_dir}"
+                f"runs: mount that folder at the same path, and select it with {cache_dir}"
             )
-    with contextlib.suppress(OSError):  # where names are whole it is not needed
+    with contextlib.suppress(OSError):  # not needed if all paths are absolute
         os.chdir(folder)
 
 
 Answered = tuple[str, Any, list[tuple[int, str]]]
-"""The kind of a message, its value, and what was logged meanwhile: levels and lines."""
+"""Kind of a message, its value, and the log since the last one: levels and lines."""
 
 
 class _Served:

@@ -1,1 +1,1 @@
-"""What outputs score on a task: names, formulas, what each item adds. Knows arrays, no models."""
+"""Scores of outputs on a task: names, formulas, contributions of single items. Knows arrays, no models."""

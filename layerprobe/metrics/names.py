@@ -1,4 +1,4 @@
-"""Metrics by name, and what each is called. Knows names, no formulas."""
+"""Metrics by name, with titles and ranges. Knows names, no formulas."""
 
 import math
 import re
@@ -12,20 +12,20 @@ Split = Literal["train", "validation", "test"]
 
 
 def split_title(split: str) -> str:
-    """Return the name of a split, or of all data, in a sentence."""
+    """Return the name of a split, or of all data, for a sentence."""
     return "all items" if split == "all" else f"the {split} split"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What outputs are scored by."""
+    """A metric for scoring outputs."""
 
     title: str
-    """What it is called in a sentence."""
+    """Name in sentences."""
     low: float = -math.inf
-    """What it is at least, x 100."""
+    """Lowest possible score, x 100."""
     high: float = math.inf
-    """What it is at most, x 100."""
+    """Highest possible score, x 100."""
 
 
 SPEARMAN = Metric(title="Spearman", low=-100.0, high=100.0)
@@ -64,11 +64,11 @@ METRICS: Registry[Metric] = Registry(
 )
 
 RETRIEVAL_METRICS = ("ndcg@10", "mrr@10", "recall@10")
-"""Of a task of the kind retrieval, decided by the first documents of a ranking; the first one is primary."""
+"""Metrics of retrieval tasks, from the first documents of each ranking; the first one is primary."""
 
 
 def metric_title(metric: str) -> str:
-    """Return the name of a metric in a sentence.
+    """Return the name of a metric for a sentence.
 
     Examples:
         >>> metric_title("f1")
@@ -78,17 +78,17 @@ def metric_title(metric: str) -> str:
 
 
 def metric_of(name: str) -> Metric:
-    """Return a metric by name; of one that is not registered, such as a scorer of scikit-learn, nothing but that."""
+    """Return a metric by name; unregistered ones, such as scorers of scikit-learn, have only a name."""
     return METRICS[name] if name in METRICS else Metric(title=name)
 
 
 def points(metric: str, split: str = "") -> Quantity:
-    """Return what scores x 100 by a metric on a split are, for charts."""
+    """Return the quantity for charts: scores x 100 by a metric on a split."""
     return Quantity(f"{metric_title(metric)} × 100", split, "higher")
 
 
 def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False) -> tuple[float, float]:
-    """Return the ends of an interval inside what a metric x 100, or a difference of two such scores, can be.
+    """Return the ends of an interval, clipped to the range of a metric x 100, or of a difference of two such scores.
 
     Examples:
         >>> bounded("accuracy", (95.0, 103.0)), bounded("spearman", (-230.0, 3.0), difference=True)

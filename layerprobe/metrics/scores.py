@@ -1,12 +1,12 @@
-"""How well outputs predict the targets of a task, and how each score would move if other items were drawn.
+"""How well outputs predict the targets of a task, and how each score would change with other items.
 
-The influence of item i is the derivative of the metric by the share that the item has in all, so that influences are
+The influence of item i is the derivative of the metric by the item's share of the sample, so that influences are
 (n,) of mean 0, in the unit of the metric, and
 
     metric(n other items) - metric(all there are) ~ sum_i influence_i / n,
     variance of the metric over items ~ sum_i influence_i^2 / (n (n - 1)),
 
-where n - 1 in place of n makes up for the mean that the influences were taken from, as for a sample's variance.
+where n - 1 replaces n because the influences are taken from their own mean, as for a sample's variance.
 
 Knows arrays of outputs and targets; knows no tasks and no models.
 
@@ -22,20 +22,20 @@ from layerprobe.errors import DataError, option
 from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
 
 DIGITS = 12
-"""Decimals of cosines: those that differ by the rounding of float64 alone, as of pairs of the same text, are equal."""
+"""Decimals of cosines: values that differ only by rounding of float64, as for pairs of one text, become equal."""
 
 SPREAD = 1e-12
-"""Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""
+"""Values with smaller differences, relative to the largest, are equal up to the rounding of cosines."""
 
 
 def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     """Return the cosine of each row of `first` with the same row of `second`.
 
-    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype and rounded to 12 decimals, so that
-    ranks do not tell apart what only rounding does; in [-1, 1].
+    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 for any dtype and rounded to 12 decimals, so that
+    ranks ignore rounding errors; in [-1, 1].
 
     Raises:
-        DataError: If an argument is no matrix of real numbers, or the numbers of features differ.
+        DataError: If an argument is not a matrix of real numbers, or the numbers of features differ.
         DegenerateLayerError: If a value is not finite or a row is zero.
         MisalignedSamplesError: If the numbers of rows differ.
 
@@ -55,7 +55,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """Return the rank correlation of two series, in [-1, 1]; equal values share their mean rank.
 
     Raises:
-        DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
+        DataError: If a series is not a vector of finite numbers, is constant, or has fewer than two values.
         MisalignedSamplesError: If the lengths differ.
 
     Examples:
@@ -68,7 +68,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
-    """Return the linear correlation of two series, in [-1, 1]; errors are those of `spearman`.
+    """Return the linear correlation of two series, in [-1, 1]; it raises the same errors as `spearman`.
 
     Examples:
         >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
@@ -80,9 +80,9 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
 
 
 def fisher_ends(value: float, error: float, below: float, above: float) -> tuple[float, float]:
-    """Return the ends of an interval about a correlation, so many standard errors off on Fisher's scale.
+    """Return the ends of an interval around a correlation, `below` and `above` standard errors away on Fisher's scale.
 
-    There, z = artanh(r), the error is that of r over 1 - r^2: it does not shrink where r is high by luck, and
+    On that scale, z = artanh(r), the error is that of r over 1 - r^2: it does not shrink where r is high by chance, and
     the ends stay between -1 and 1.
 
     Source: Fisher 1921 (Metron 1).
@@ -110,8 +110,8 @@ def _checked_series(x: ArrayLike, *, name: str) -> Array:
     if np.ptp(series) <= SPREAD * np.abs(series).max():
         raise DataError(
             f"{name} is {series[0]:g} for all {len(series)} pairs, expected scores that differ: a constant has no "
-            "correlation; check the score column, or leave out a layer that gives every pair the same cosine "
-            f"(of a model, keep the blocks before it alone: {option('keep_blocks', '1,2,3')})"
+            "correlation; check the score column, or leave out a layer with the same cosine for every pair "
+            f"(for a model, keep only the blocks before it: {option('keep_blocks', '1,2,3')})"
         )
     return series
 
@@ -124,20 +124,20 @@ def correlations(outputs: Array, targets: Array) -> dict[str, float]:
 def fit_scores(outputs: Array, targets: Array) -> dict[str, float]:
     """Return the correlations of (n,) outputs with (n,) targets, and R2, the share of variance explained.
 
-    R2 = 1 - sum (output - target)^2 / sum (target - mean)^2, at most 1; negative where the mean would be nearer.
+    R2 = 1 - sum (output - target)^2 / sum (target - mean)^2, at most 1; negative if the mean would fit better.
     """
     scores = correlations(outputs, targets)
     return {**scores, "r2": 1 - float(np.square(outputs - targets).sum() / np.square(targets - targets.mean()).sum())}
 
 
 def class_scores(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return macro F1 and accuracy of (n, classes) outputs, of which the highest wins, on (n,) class numbers."""
+    """Return macro F1 and accuracy of (n, classes) outputs, the highest of which wins, on (n,) class numbers."""
     predicted = outputs.argmax(axis=1)
     return {"macro f1": macro_f1(predicted, targets), "accuracy": float(np.mean(predicted == targets))}
 
 
 def decision_scores(outputs: Array, targets: Array, threshold: float) -> dict[str, float]:
-    """Return F1, average precision and accuracy of (n,) outputs, positive from the threshold on."""
+    """Return F1, average precision and accuracy of (n,) outputs, positive from the threshold upwards."""
     predicted = outputs >= threshold
     return {
         "f1": f1(predicted, targets == 1),
@@ -147,7 +147,7 @@ def decision_scores(outputs: Array, targets: Array, threshold: float) -> dict[st
 
 
 def f1(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
-    """Return 2 TP / (predicted positives + true positives), 0 .. 1; 0 where there are neither.
+    """Return 2 TP / (predicted positives + true positives), 0 .. 1; 0 if there are none of either.
 
     Examples:
         >>> f1(np.array([True, True, False]), np.array([True, False, False]))
@@ -158,7 +158,7 @@ def f1(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 
 
 def macro_f1(predicted: NDArray[np.intp], targets: Array) -> float:
-    """Return the mean of F1 over the classes that are predicted or true somewhere, 0 .. 1."""
+    """Return the mean of F1 over all classes that are predicted or true at least once, 0 .. 1."""
     classes = np.union1d(predicted, targets)
     return float(np.mean([f1(predicted == number, targets == number) for number in classes]))
 
@@ -173,7 +173,7 @@ def average_precision(outputs: Array, targets: Array) -> float:
 def best_threshold(outputs: Array, targets: Array) -> float:
     """Return the threshold that maximises F1 of `outputs >= threshold`.
 
-    It lies midway between two neighbouring outputs, or at the lowest one; of equals the highest is taken.
+    It lies midway between two neighbouring outputs, or at the lowest one; ties go to the highest.
 
     Examples:
         >>> best_threshold(np.array([0.9, 0.2, 0.6, 0.4]), np.array([1.0, 0.0, 1.0, 0.0]))
@@ -187,19 +187,19 @@ def best_threshold(outputs: Array, targets: Array) -> float:
     if best + 1 == len(falling):
         return float(falling[best])
     middle = float(falling[best] + falling[best + 1]) / 2
-    return middle if middle > falling[best + 1] else float(falling[best])  # neighbouring floats have no middle
+    return middle if middle > falling[best + 1] else float(falling[best])  # no float lies between neighbouring floats
 
 
 Influences = dict[str, Array]
-"""By name of the metric, (n,) of mean 0."""
+"""Influences, (n,) of mean 0, by name of the metric."""
 
 GROUPS = 1000
-"""Items are left out one by one up to so many, and in so many groups where there are more, in which what items that
-share a text have in common is lost."""
+"""The jackknife leaves out single items up to this number, and this many groups above it, which ignores what items with
+a common text share."""
 
 
 def mean_influences(values: ArrayLike) -> Array:
-    """Return the influences of items on the mean of their (n,) values: accuracy, or nDCG and its like over queries.
+    """Return the influences of items on the mean of their (n,) values, such as accuracy, or nDCG over queries.
 
     influence_i = x_i - mean(x)
 
@@ -214,7 +214,7 @@ def mean_influences(values: ArrayLike) -> Array:
 
 def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences:
     """Return the influences of items on Spearman's and Pearson's correlation of two (n,) series, see `correlations`."""
-    spearman(outputs, targets)  # checks them
+    spearman(outputs, targets)  # validates the input
     x, y = np.asarray(outputs, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     a, b = ((series - series.mean()) / series.std() for series in (x, y))
     pearson: Array = a * b - (a @ b) / len(a) * (a**2 + b**2) / 2  # of r = mean(a b)
@@ -234,7 +234,7 @@ def fit_influences(outputs: Array, targets: Array) -> Influences:
 def class_influences(outputs: Array, targets: Array) -> Influences:
     """Return the influences of items on macro F1 and accuracy of (n, classes) outputs, see `class_scores`.
 
-    Which classes there are, of which macro F1 is the mean, counts as given.
+    The set of classes that macro F1 averages over is treated as fixed.
     """
     predicted = outputs.argmax(axis=1)
     classes = np.union1d(predicted, targets)
@@ -245,7 +245,7 @@ def class_influences(outputs: Array, targets: Array) -> Influences:
 def decision_influences(outputs: Array, targets: Array, threshold: float) -> Influences:
     """Return the influences of items on F1, average precision and accuracy of (n,) outputs, see `decision_scores`.
 
-    The threshold counts as given: it is chosen on other items.
+    The threshold is treated as fixed: it is chosen on other items.
     """
     predicted, true = outputs >= threshold, targets == 1
     return {
@@ -258,8 +258,8 @@ def decision_influences(outputs: Array, targets: Array, threshold: float) -> Inf
 def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
     """Return the influences of items on a ratio of sums, of (n,) parts of the items: n (a_i - r b_i) / sum b.
 
-    0 where the sum below is 0. Items that are all right or all wrong show no error, but others may be otherwise: they
-    have the variance of one of sum b, as n b_i^(1/2) / (sum b)^(3/2) give it.
+    0 if the denominator is 0. If all items are right, or all wrong, the ratio shows no error, but other items may: the
+    influences then have the variance of one item of the denominator: n b_i^(1/2) / (sum b)^(3/2).
 
     Examples:
         >>> ratio_influences([1.0, 0.0], [1.0, 1.0]).tolist()
@@ -274,18 +274,18 @@ def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
 
 
 def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, seed: int = 0) -> Array:
-    """Return the influences of n items on any score, from the scores without some of them.
+    """Return the influences of n items on any score, from scores that leave out some items.
 
     Leaving out group g of m_g items moves the score by about -1 / (n - m_g) times the sum of their influences. With one
-    item a group these are the jackknife's; of more than `GROUPS` items groups are drawn, and the sum of a group is
-    shared out among its items so that the sum of squares is kept:
+    item per group this is the jackknife; more than `GROUPS` items are grouped at random, and the sum of a group is
+    distributed over its items so that the sum of squares is preserved:
 
         influence_i = (n - m_g) (score - score without g) / sqrt(m_g), for i in g.
 
     Args:
-        score: Numbers of the items that are left, ascending -> the score.
-        n: Items, at least two.
-        seed: Of the groups; scores of one n and seed have the same groups, so that their differences have errors.
+        score: Function from the numbers of the remaining items, ascending, to the score.
+        n: Number of items, at least two.
+        seed: Seed of the groups; scores with the same n and seed have the same groups, so that differences have errors.
 
     Source: Quenouille 1956 (Biometrika 43); Tukey 1958 (Annals of Mathematical Statistics 29); groups: Kott 2001
     (Journal of Official Statistics 17).
@@ -305,9 +305,9 @@ def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, 
 
 
 def _spearman_influences(x: Array, y: Array) -> Array:
-    """Spearman's rho = E(u v) / sqrt(E(u^2) E(v^2)) of the shares u, v of items below each, ties by half, less 1/2.
+    """Spearman's rho = E(u v) / sqrt(E(u^2) E(v^2)) of the shares u, v of items below each, ties half, minus 1/2.
 
-    An item counts by its own place, and moves those of all others:
+    An item contributes its own term, and moves the ranks of all others:
     of E(u v), u v + E(v; x above) + E(u; y above) - 3 E(u v), and of E(u^2) likewise.
     """
     (u, above_x), (v, above_y) = _places(x), _places(y)
@@ -321,9 +321,9 @@ def _spearman_influences(x: Array, y: Array) -> Array:
 
 
 def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return the share of items below each, ties by half, less 1/2; and how to sum weights of items above each.
+    """Return the share of items below each, ties half, minus 1/2; and a function that sums weights of items above each.
 
-    The latter is the sum over j of w_j / n where x_j > x_i, and half of that where they tie.
+    That function returns the sum over j of w_j / n where x_j > x_i, with half weight for ties.
     """
     distinct, numbers = np.unique(x, return_inverse=True)
 
@@ -336,16 +336,16 @@ def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def _f1_influences(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> Array:
-    """F1 = 2 TP / (P + T), 0 where there are neither."""
+    """F1 = 2 TP / (P + T), 0 if both are 0."""
     return ratio_influences(2.0 * (predicted & true), predicted.astype(float) + true)
 
 
 def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Array:
-    """AP = mean over positives of the precision from their output on.
+    """AP = mean over positives of the precision at their output.
 
-    A positive counts by its own precision, and every item moves that of the positives with outputs no higher:
-    n / T (t_i (precision_i - AP) + sum over positives j, s_j <= s_i, of (t_i - precision_j) / P_j), of which P_j items
-    have outputs s >= s_j; 0 where no item is positive, as `ratio_influences` where all of these come first.
+    A positive contributes its own precision, and every item changes that of the positives with outputs no higher:
+    n / T (t_i (precision_i - AP) + sum over positives j, s_j <= s_i, of (t_i - precision_j) / P_j), where P_j items
+    have outputs s >= s_j; 0 if no item is positive, and as in `ratio_influences` if all positives come first.
     """
     if not true.any():
         return np.zeros(len(true))

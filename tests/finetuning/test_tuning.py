@@ -295,7 +295,7 @@ def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
     if trace is not None:
         monkeypatch.setattr(Lossy, "ending", ("raised", trace))
     (message,) = [run.error for run in tuned(inputs, cache).runs if run.error]
-    assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
+    assert message.startswith("unexpected error" if trace else "its process was killed twice (signal 9)")
     assert list(cache.rglob("failed.json")) == []
 
 

@@ -81,9 +81,9 @@ def test_a_killed_process_costs_its_job_only(tmp_path: Path, caplog: pytest.LogC
     answers = dict(done(pool_jobs.killed, tmp_path, jobs))
     lost = answers.pop("always")
     assert isinstance(lost, LostWorkerError)
-    assert str(lost).startswith("its process was ended twice (signal 9): if memory ran out, use fewer workers")
+    assert str(lost).startswith("its process was killed twice (signal 9): if memory ran out, use fewer workers")
     assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in ("once", "first", "last")}
-    assert caplog.messages == ["a worker process ended (exit code -9): its run is begun again"] * 2
+    assert caplog.messages == ["a worker process ended (exit code -9): restarting its run"] * 2
 
 
 def test_each_process_starts_once_and_keeps_its_state(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_a_job_raises_costs_that_job_only(caplog: pytest.LogCaptureFixture)
     answers = dict(done(pool_jobs.raising, "here", ["good", "bad", "fine"]))
     lost = answers.pop("bad")
     assert isinstance(lost, LostWorkerError)
-    assert str(lost) == "an error that was not expected: ValueError: here and bad"
+    assert str(lost) == "unexpected error: ValueError: here and bad"
     (trace,) = caplog.messages
     assert "in work" in trace
     assert answers == {"good": "good", "fine": "fine"}
@@ -129,7 +129,7 @@ def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
 
 
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
-    with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, make the call under `if __name__"):
+    with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, put the call under `if __name__"):
         list(done(pool_jobs.unstartable, "a", ["job"]))
 
 
@@ -146,7 +146,7 @@ def test_a_script_without_a_guard_ends_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("Traceback") == 1, "expected that of the script's own call alone"
-    assert ended.stderr.rstrip().endswith('in a script, make the call under `if __name__ == "__main__":`')
+    assert ended.stderr.rstrip().endswith('in a script, put the call under `if __name__ == "__main__":`')
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["forked", "begun afresh"])

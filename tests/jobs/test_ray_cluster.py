@@ -78,7 +78,7 @@ def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, cap
     assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in jobs}
     (line,) = caplog.messages
     assert line.startswith("a process on the node ")
-    assert line.endswith(" ended: its run is begun again")
+    assert line.endswith(" ended: restarting its run")
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_node_whose_disk_fails_is_left_out_and_the_last_one_is_an_error(
         list(done(pool_jobs.on_a_full_disk, "", jobs, on(cluster, tmp_path)))
     (line,) = caplog.messages
     assert line.startswith("the node ")
-    assert line.endswith(" is left out: no space for bad")
+    assert line.endswith(" is skipped: no space for bad")
 
 
 def test_processors_are_divided_so_that_all_jobs_find_room() -> None:
@@ -317,10 +317,10 @@ def test_a_node_with_other_files_is_left_out_alone(
         pytest.skip("no mount namespaces for this user")
     with node_apart(larger, mounts):
         tiny.tuned(inputs, store, ray=larger.address, workers=7)
-    lines = [message for message in caplog.messages if "is left out" in message]
+    lines = [message for message in caplog.messages if "is skipped" in message]
     assert lines
     assert all(line in message for message in lines)
-    assert len({message.split(" is left out")[0] for message in lines}) == 1  # one node
+    assert len({message.split(" is skipped")[0] for message in lines}) == 1  # one node
     assert_as_local(store, inputs, local)
 
 

@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_found_by_its_checksum(store, texts, fill, key_of, valu
     flip(path)
     problem = f"{path} is damaged, its checksum does not match the recorded one: extract again"
     assert problems(store) == (f"{problem}; only damaged parts are recomputed",)
-    with pytest.raises(DamagedStoreError, match=f"^{problem}, only"):
+    with pytest.raises(DamagedStoreError, match=f"^{problem}; only"):
         store.open(key_of(texts))
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
         assert writer.pending == [(1, 2, 4)]
