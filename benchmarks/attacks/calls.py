@@ -202,7 +202,7 @@ WRONG: dict[str, tuple[Call, str]] = {
     "finetune(no such layer)": (lambda x: lp.finetune(x.m, x.task, [9], seeds=1), "expected layers from 0 to 3"),
     "finetune(float16)": (
         lambda x: lp.finetune(lp.Model(x.r, dtype="float16"), x.task, 1, seeds=1),
-        "expected float32 or bfloat16",
+        "cannot fine-tune in float16",
     ),
     "compare(names)": (lambda x: lp.compare(x.r, x.r), "expected texts or a task to compare models on"),
     "compare(array, model)": (lambda x: lp.compare(x.array, x.r), "expected two arrays"),

@@ -1,7 +1,7 @@
-"""Low-rank adapters in the place of all weights. Knows modules and the library peft; knows no task.
+"""Training low-rank adapters instead of all weights. Knows modules and the library peft; knows no task.
 
 A linear module of a block with weights W gives W x + (alpha / rank) B A x, where A, (rank, in), and B, (out, rank), are
-trained and W is not. B begins at 0, so that the model begins as it was.
+trained and W is not. B starts at 0, so that the model starts unchanged.
 
 Source: Hu et al. 2021, LoRA (arXiv 2106.09685).
 """
@@ -21,14 +21,14 @@ from layerprobe.names import some
 logger = logging.getLogger(__name__)
 
 LINEAR = ("Linear", "Conv1D")
-"""Classes of modules that multiply by a matrix; GPT-2 has the latter."""
+"""Classes of modules that multiply by a matrix; GPT-2 uses the latter."""
 
 
 def prepare_model(model: TruncatedEncoder, protocol: Protocol) -> None:
-    """Put adapters into a model, and let it compute activations again in the backward pass, where the protocol says so.
+    """Add adapters and gradient checkpointing to a model, if the protocol asks for them.
 
-    Adapters stand in the linear modules of the blocks, or in those whose names end as `lora_modules` says; a model
-    without a block has them in its embedding tables. All other weights are frozen.
+    Adapters go into the linear modules of the blocks, or into those whose names end in one of `lora_modules`; in a
+    model without a block, into its embedding tables. All other weights are frozen.
     """
     if protocol.gradient_checkpointing:
         _checkpoint(model)
@@ -37,7 +37,7 @@ def prepare_model(model: TruncatedEncoder, protocol: Protocol) -> None:
 
 
 def merge_adapters(model: nn.Module) -> None:
-    """Add what adapters compute to the weights they stand next to, and remove them; nothing where there are none."""
+    """Merge adapters into the weights beside them; do nothing if there are none."""
     for path, module in list(model.named_modules()):
         if hasattr(module, "merge") and hasattr(module, "get_base_layer"):
             module.merge()
@@ -52,7 +52,7 @@ def _add_adapters(model: TruncatedEncoder, protocol: Protocol) -> None:
     targets = _targets(model, protocol.lora_modules)
     rank, alpha = protocol.lora, protocol.lora_alpha or 2 * protocol.lora
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets)
-    with model_errors(model.name, "putting adapters into it"):
+    with model_errors(model.name, "adding adapters to it"):
         inject_adapter_in_model(config, model.model)
     trained, weights = (
         sum(p.numel() for p in model.model.parameters() if p.requires_grad or not only) for only in (True, False)
@@ -75,15 +75,15 @@ def _targets(model: TruncatedEncoder, targets: tuple[str, ...]) -> list[str]:
         if path.startswith(within) and type(module).__name__ in LINEAR
     ]
     if model.layer == 0:
-        linear = []  # a block that is kept there is not run
+        linear = []  # a block kept in the stack is not run
     if not linear:
         return [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
     if targets:
         names = sorted({path.rpartition(".")[2] for path in linear})
         if missing := [name for name in targets if not any(_ends_as(path, name) for path in linear)]:
             raise ModelError(
-                f"no linear module of {model.name} is named {', '.join(missing)}: expected some of "
-                f"{some(names, 12)}, or the end of a path"
+                f"no linear module of {model.name} is named {', '.join(missing)}: choose from "
+                f"{some(names, 12)}, or give the end of a path"
             )
         return [path for path in linear if any(_ends_as(path, name) for name in targets)]
     return linear
@@ -96,10 +96,8 @@ def _ends_as(path: str, name: str) -> bool:
 def _checkpoint(model: TruncatedEncoder) -> None:
     inner: Any = model.model
     if not getattr(inner, "supports_gradient_checkpointing", False):
-        raise ModelError(
-            f"{model.name} cannot compute activations again in the backward pass: go without gradient checkpointing"
-        )
+        raise ModelError(f"{model.name} does not support gradient checkpointing: turn it off")
     with model_errors(model.name, "turning on gradient checkpointing"):
-        # its name in transformers 5.23, and before
+        # its name in transformers 5.23, and in earlier versions
         enable = getattr(inner, "activation_checkpointing_enable", None) or inner.gradient_checkpointing_enable
         enable({"use_reentrant": False})

@@ -1,4 +1,4 @@
-"""Losses of fine-tuning, with a head where one is needed. Knows items as token ids, and tensors.
+"""Losses of fine-tuning, with a head if needed. Knows items as token ids, and tensors.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """
@@ -24,18 +24,18 @@ from layerprobe.tasks.values import Items, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreparedItems:
-    """The items of a split as token ids, and as what a criterion trains on: examples, usually one an item."""
+    """The items of a split as token ids, and as training examples of a criterion, usually one per item."""
 
     texts: Prepared
-    """The distinct ones."""
+    """The distinct texts."""
     sides: tuple[NDArray[np.int64], ...]
-    """(example,) each: rows in `texts` of the first texts, the second ones, and so on."""
+    """(example,) rows in `texts` of the first texts, of the second texts, and so on."""
     tokens: NDArray[np.int64]
-    """(example,): the tokens of its texts, padded to the longest one."""
+    """(example,) number of tokens of the example's texts, padded to the longest one."""
     gold: Any
-    """What outputs for the items are scored against, see `Items.gold`."""
+    """Gold values to score outputs against, see `Items.gold`."""
     targets: Any
-    """(example,) or (example, ...): what is trained, as the criterion has it."""
+    """(example,) or (example, ...) training targets, in the form of the criterion."""
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -45,7 +45,7 @@ class PreparedItems:
 def prepared_sides(
     encoder: Encoder, items: Items, *, max_length: int, sides: Sequence[Sequence[str]] | None = None
 ) -> PreparedItems:
-    """Tokenise the distinct texts of items once, for all epochs; an example has a text of each side."""
+    """Tokenise the distinct texts of items once for all epochs; an example has one text of each side."""
     texts = items.texts
     row = {text: i for i, text in enumerate(texts)}
     tokenized = encoder.tokenize(texts, max_length=max_length)
@@ -56,21 +56,21 @@ def prepared_sides(
 
 
 def pooled(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-    """Return the pooled embeddings of a pass, (text, width) float32, of (text, token, width) states."""
+    """Return the pooled embeddings, (text, width) float32, of (text, token, width) states of a pass."""
     return pool(states, batch["attention_mask"], pooling)
 
 
 class Criterion(nn.Module, abc.ABC):
-    """Token states of a layer -> what is kept of each text -> the loss of examples, and the outputs for items.
+    """The loss of examples and the outputs for items, computed from the token states of a layer.
 
-    Its parameters, where it has any, are those of a head. It is made with the `width` of the states and the number of
-    classes, `n_labels`, 0 where the task has none.
+    Its parameters, if any, are those of a head. It is made with the `width` of the states and the number of classes,
+    `n_labels`, 0 for a task without classes.
     """
 
     whole_batch: ClassVar[bool] = False
-    """Whether the loss of an example depends on the others of its step, so that it is no mean over groups of them.
+    """Whether the loss of an example depends on the others of its step, so that it is not a mean over groups.
 
-    `read` then returns (text, width), and may be asked twice for a text.
+    `read` then returns (text, width), and may be called twice for a text.
     """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
@@ -78,12 +78,12 @@ class Criterion(nn.Module, abc.ABC):
 
     @classmethod
     def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
-        """Return the items as token ids, at most `max_length` a text."""
+        """Return the items as token ids, at most `max_length` per text."""
         return prepared_sides(encoder, items, max_length=max_length)
 
     @classmethod
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
-        """Return what of the splits of a task is cut at `max_length` tokens, in a line; empty where nothing is."""
+        """Return a line on the texts that are truncated at `max_length` tokens; empty if none is."""
         texts = list(dict.fromkeys(text for part in items for text in part.texts))
         n_cut = encoder.tokenize(texts, max_length=max_length).n_truncated
         limit = encoder.limit(max_length)
@@ -91,17 +91,17 @@ class Criterion(nn.Module, abc.ABC):
 
     @classmethod
     def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
-        """Raise DataError if nothing can be learnt from so many examples a step; by default it always can."""
+        """Raise DataError if nothing can be learnt with this batch size; by default any size works."""
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
-        """Return what is kept of each text of a pass: by default its pooled embedding, (text, width).
+        """Return the values of each text of a pass: by default its pooled embedding, (text, width).
 
-        What has a value for every token is (text, token, ...); outside of a loss it is cut to the text's own tokens.
+        Values per token are (text, token, ...); outside a loss they are cut to the text's own tokens.
 
         Args:
-            states: (text, token, width) of the layer.
-            batch: What the encoder read, with the attention mask.
-            pooling: How a text has one embedding.
+            states: (text, token, width) states of the layer.
+            batch: Input of the encoder, with the attention mask.
+            pooling: Pooling of the tokens of a text.
         """
         return pooled(states, batch, pooling)
 
@@ -110,30 +110,30 @@ class Criterion(nn.Module, abc.ABC):
         """Return the mean loss of the examples `rows`.
 
         Args:
-            states: What `read` returned of their texts: those of the first side, then those of the second, and so on.
-            items: Of which the examples are.
-            rows: (example,) numbers.
+            states: Output of `read` for their texts: first side, then second side, and so on.
+            items: Items of the examples.
+            rows: (example,) numbers of the examples.
         """
 
     @abc.abstractmethod
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
-        """Return the outputs for all items, (n,) or (n, ...), as the kind's `score` takes them.
+        """Return the outputs for all items, (n,) or (n, ...), for the kind's `score`.
 
         Args:
-            states: What `read` returned of every text of `items`: (text, ...), or one (token, ...) for each text.
-            items: To be scored.
+            states: Output of `read` for every text of `items`: (text, ...), or one (token, ...) for each text.
+            items: Items to score.
 
         Raises:
-            DataError: If there is no output for one, as where an embedding has no cosine.
+            DataError: If an item has no output, for example because an embedding has no cosine.
         """
 
 
 class Loss(Criterion):
-    """Embeddings of `width` features -> outputs -> loss, for kinds whose items are texts or pairs with a number each.
+    """A criterion on embeddings of `width` features, for kinds whose items are texts or pairs with a number each.
 
-    `n_labels` is the number of classes, 0 where targets are scores.
+    `n_labels` is the number of classes, 0 if targets are scores.
     """
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
@@ -152,11 +152,11 @@ class Loss(Criterion):
 
     @abc.abstractmethod
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
-        """Return the outputs, (n,) or (n, classes), for (n, width) of first texts and, of pairs, second ones."""
+        """Return the outputs, (n,) or (n, classes), for (n, width) first texts and, for pairs, second texts."""
 
     @abc.abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of (n,) float targets: gold scores or class numbers."""
+        """Return the mean loss for (n,) float targets: gold scores or class numbers."""
 
     @torch.inference_mode()
     def outputs(self, u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float64]:
@@ -214,7 +214,7 @@ class TextClasses(Loss):
     """W u + b, trained on cross entropy."""
 
     parts = 1
-    """Features of the head by width."""
+    """Number of head features, in multiples of the width."""
 
     def __init__(self, *, width: int, n_labels: int) -> None:
         super().__init__(width=width, n_labels=n_labels)
@@ -237,6 +237,6 @@ class PairClasses(TextClasses):
 
 
 def criterion_of(task: Task, *, width: int) -> Criterion:
-    """Return what a task trains, with a fresh head; DataError if what its kind names cannot be loaded."""
+    """Return the criterion of a task, with a new head; DataError if the one named by its kind cannot be loaded."""
     criterion: Criterion = KINDS[task.kind].load("loss")(width=width, n_labels=len(task.labels))
     return criterion

@@ -1,4 +1,4 @@
-"""What keeps a step of fine-tuning within memory: short passes, sparse table gradients, losses by groups.
+"""Memory limits of a fine-tuning step: short passes, sparse table gradients, losses by groups.
 
 Knows modules, tensors and their gradients; knows no optimiser and no task.
 """
@@ -19,27 +19,27 @@ T = TypeVar("T")
 
 
 class TokenLimit:
-    """The most tokens of a forward pass, padding included; halved where memory runs out.
+    """The largest number of tokens of a forward pass, padding included; halved when memory runs out.
 
-    A single text, or pair of texts, that has more goes through all the same.
+    A single text, or pair of texts, with more tokens goes through nevertheless.
     """
 
     def __init__(self, tokens: int | None) -> None:
         self.tokens = tokens
-        """None while there is no limit."""
+        """The limit; None while there is none."""
         self._tried = (0, 0)
 
     def watched(self, batches: Iterable[list[int]], lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield `batches` of rows, whose tokens are `lengths`, and remember how large the last one was."""
+        """Yield `batches` of rows with token counts `lengths`, and remember the size of the last one."""
         for batch in batches:
             self._tried = (len(batch), len(batch) * max(lengths[row] for row in batch))
             yield batch
 
     def run(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
-        """Run `work`, again with half the tokens whenever memory runs out.
+        """Run `work`, and repeat it with half the tokens whenever memory runs out.
 
-        It takes its batches from `watched`, within `tokens`. The warning says what was done, and what smaller passes
-        change.
+        `work` takes its batches from `watched`, within `tokens`. The warning says what was done (`doing`), and the
+        effect of smaller passes (`but`).
         """
         while True:
             self._tried = (0, 0)
@@ -49,12 +49,12 @@ class TokenLimit:
                 rows, tokens = self._tried
                 if not is_out_of_memory(error) or rows <= 1:
                     raise
-            # out of the handler the tensors of the failed batch are free
+            # outside the handler the tensors of the failed batch are free
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self.tokens = tokens // 2
             logger.warning(
-                "out of memory %s with %d tokens in one pass: from here on passes of at most %d on the same texts%s",
+                "out of memory %s with %d tokens in one pass: continuing with passes of at most %d on the same texts%s",
                 doing,
                 tokens,
                 self.tokens,
@@ -63,9 +63,9 @@ class TokenLimit:
 
 
 class TableGradients:
-    """Adds up the gradients of a model's embedding tables row by row, and shows them whole to the optimiser.
+    """Sums of the sparse gradients of a model's embedding tables, made dense for the optimiser.
 
-    A dense gradient is as large as the vocabulary, and a new one is made, filled and added for every backward
+    A dense gradient is as large as the vocabulary, and a new one is made, filled and added in every backward
     pass: on a CPU that takes longer than the arithmetic of a small block. The sums are the same.
     """
 
@@ -86,7 +86,7 @@ class TableGradients:
             table.grad = None
 
     def expand(self) -> None:
-        """Make the sparse gradients that were added up dense; call it once, after the last backward pass."""
+        """Make the summed sparse gradients dense; call it once, after the last backward pass."""
         for i, (table, dense) in enumerate(zip(self._tables, self._dense, strict=True)):
             # a table that is also used as a matrix has a dense gradient from the start
             if table.grad is not None and table.grad.is_sparse:
@@ -97,18 +97,18 @@ class TableGradients:
 
 
 Groups = Callable[[], Iterable[list[int]]]
-"""The texts of a step in groups, as often as it is called."""
+"""Function that returns the texts of a step in groups."""
 Read = Callable[[Sequence[int]], list[Tensor]]
-"""Texts of a group -> (text, width) embeddings of them by layer."""
+"""Function from the texts of a group to their (text, width) embeddings by layer."""
 StepLoss = Callable[[list[Tensor]], tuple[Tensor, Tensor]]
-"""(text, width) of all groups by layer -> what is to be minimised, and what it returns besides that."""
+"""Function from (text, width) of all groups by layer to the objective and a second value."""
 
 
 def plain_gradients(groups: Groups, read: Read, loss: StepLoss) -> Tensor:
-    """Leave the gradients of one backward pass through all groups; memory grows with the step.
+    """Compute gradients in one backward pass through all groups; memory grows with the step.
 
     Returns:
-        What the loss returns next to what is minimised.
+        The second value of the loss.
     """
     objective, losses = loss(_joined([read(group) for group in groups()]))
     objective.backward()  # type: ignore[no-untyped-call]
@@ -116,10 +116,10 @@ def plain_gradients(groups: Groups, read: Read, loss: StepLoss) -> Tensor:
 
 
 def cached_gradients(groups: Groups, read: Read, loss: StepLoss, *, device: torch.device) -> Tensor:
-    """Leave the same gradients with one group in memory at a time, for a second forward pass of each.
+    """Compute the same gradients with one group in memory at a time, at the cost of a second forward pass.
 
-    All groups are embedded without a graph; the loss has a gradient at the embeddings; each group is embedded again,
-    with what was dropped out the first time, and that gradient goes on from its embeddings to the weights.
+    All groups are embedded without a graph; the loss gives gradients at the embeddings; each group is embedded again,
+    with the same dropout, to propagate these gradients from its embeddings to the weights.
 
     Source: Gao et al. 2021 (arXiv 2101.06983), GradCache.
 

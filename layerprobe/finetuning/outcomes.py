@@ -1,4 +1,4 @@
-"""Fine-tuning runs -> outputs by item, kept with each, and means and differences with errors. Trains nothing."""
+"""Outputs by item of fine-tuning runs, and means and differences with errors. Trains nothing."""
 
 import logging
 import math
@@ -36,17 +36,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunOutputs:
-    """Outputs of the best epoch: cosines, or a value for every class."""
+    """Outputs of the best epoch: cosines, or one value per class."""
 
     layers: tuple[int, ...]
-    """Of the run: one, or all of a scan."""
+    """Layers of the run: one, or all of a scan."""
     validation: Array
-    """(layers, examples) or (layers, examples, classes); NaN at a layer that failed."""
+    """(layers, examples) or (layers, examples, classes) on the validation split; NaN at a layer that failed."""
     test: Array
-    """The same of the test split."""
+    """The same on the test split."""
 
     def of(self, layer: int, split: Split = "test") -> Array:
-        """Return (examples,) or (examples, classes) of one layer; DataError if the run has no such layer or split."""
+        """Return (examples,) or (examples, classes) outputs of one layer; DataError for an unknown layer or split."""
         if layer not in self.layers or split == "train":
             raise DataError(f"expected outputs of layers {self.layers} on validation or test, got {layer} on {split}")
         outputs: Array = getattr(self, split)[self.layers.index(layer)]
@@ -54,7 +54,7 @@ class RunOutputs:
 
 
 def write_outputs(directory: Path, outputs: RunOutputs) -> None:
-    """Write the outputs of a run into its directory, whole or not at all; StoreError if that fails."""
+    """Write the outputs of a run into its directory atomically; StoreError if that fails."""
     arrays = {
         "layers": np.array(outputs.layers, dtype=np.int64),
         "validation": np.ascontiguousarray(outputs.validation),
@@ -64,12 +64,12 @@ def write_outputs(directory: Path, outputs: RunOutputs) -> None:
 
 
 def read_outputs(directory: Path) -> RunOutputs | None:
-    """Return the outputs in a run's directory; None where there are none, or, with a warning, where they are none.
+    """Return the outputs in a run's directory; None if there are none, or, with a warning, if they are damaged.
 
     The result beside them has their checksum, and is read first.
 
     Raises:
-        StoreError: If the disk does not let them be read.
+        StoreError: If the disk refuses to read them.
     """
     file = inside(directory, directory / OUTPUTS)
     with store_errors("read", file):
@@ -80,17 +80,17 @@ def read_outputs(directory: Path) -> RunOutputs | None:
                 layers, validation, test = (opened.get_tensor(name) for name in ("layers", "validation", "test"))
             return RunOutputs(layers=tuple(layers.tolist()), validation=validation, test=test)
         except (SafetensorError, ValueError) as error:
-            logger.warning("%s cannot be read (%s): the run is done again", file, error)
+            logger.warning("%s cannot be read (%s): the run will be repeated", file, error)
             return None
 
 
 def outputs_in(directory: Path) -> RunOutputs:
-    """Return the outputs in the directory of a finished run; StoreError if they are not there any more, or damaged."""
+    """Return the outputs in the directory of a finished run; StoreError if they are missing or damaged."""
     outputs = read_outputs(directory)
     if outputs is None:
         raise StoreError(
             f"{directory / OUTPUTS} was removed or damaged after its run was read, so intervals would be missing: "
-            "run the same command again, which makes that run again"
+            "repeat the command, which repeats that run"
         )
     return outputs
 
@@ -104,16 +104,16 @@ class RunItems:
     """Influences of the items of a task on the primary metric of runs of one model."""
 
     unit: str = "item"
-    """What an item is called: pair or text."""
+    """Name of an item: pair or text."""
     influences: Mapping[ScoredSplit, Mapping[Place, Array]] = field(default_factory=dict)
-    """By blocks and seed of a run, (n,) of mean 0, x 100; runs without outputs are not there."""
+    """(n,) influences x 100 with mean 0, by blocks and seed of a run; runs without outputs are absent."""
     links: Mapping[ScoredSplit, Links | None] = field(default_factory=dict)
-    """Which items share texts."""
+    """Items that share texts, by split."""
 
     def of(self, runs: Sequence[FineTuningRun], split: ScoredSplit = "test") -> Array | None:
         """Return the (runs, n) influences of some runs.
 
-        None where there are none, one has no outputs, or a single item, or a single text in all, has no error.
+        None if there are no runs, one has no outputs, or there is only one item, or one text in all items.
         """
         influences, links = self.influences.get(split, {}), self.links.get(split)
         of_runs = [influences[run.place] for run in runs if run.place in influences]
@@ -123,16 +123,16 @@ class RunItems:
 
 
 NO_ITEMS = RunItems()
-"""Of runs whose outputs were not kept: intervals are then over seeds alone."""
+"""Items of runs without outputs; intervals are then over seeds alone."""
 
 
 def run_items(task: Task, runs: Iterable[FineTuningRun]) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
-    Items that share a text count as linked.
+    Items that share a text are linked.
 
     Raises:
-        StoreError: If the outputs of a run are not there any more, or damaged, as nothing would be known of its errors.
+        StoreError: If the outputs of a run are missing or damaged, since its errors would be unknown.
     """
     influences: dict[ScoredSplit, dict[Place, Array]] = {split: {} for split in SCORED}
     for run in runs:
@@ -150,15 +150,15 @@ def run_items(task: Task, runs: Iterable[FineTuningRun]) -> RunItems:
 
 
 FailureSign = Literal["one output", "loss", "untrained"]
-"""one output: the same for all items; loss: not below its start; untrained: far below the model before training."""
+"""one output: equal for all items; loss: not below its start; untrained: far below the model before training."""
 SPREAD, SPREAD_AT_FLOOR = 1e-4, 1e-2
-"""Standard deviation of outputs over items below which they are one value; the second with a score at the floor."""
+"""Standard deviation over items below which outputs count as equal; the second applies to scores at the floor."""
 RISE = 1.03
-"""Train loss of the last epoch over that of the first from which on it rose."""
+"""Ratio of the training losses of the last and the first epoch from which the loss counts as risen."""
 KNOWN = 20.0
-"""Points above the floor from which on the score of an untrained model says something."""
+"""Points above the floor from which the score of an untrained model is meaningful."""
 COMPARED = 30
-"""Validation items from which on scores before and after training are compared: on fewer, both are chance."""
+"""Validation items from which scores before and after training are compared; with fewer, both are chance."""
 
 
 def failure_sign(
@@ -168,17 +168,17 @@ def failure_sign(
     floor: float | None = None,
     untrained: float | None = None,
 ) -> FailureSign | None:
-    """Return what shows that a run did not train; None where nothing does.
+    """Return the sign that a run did not train; None if there is none.
 
-    Its outputs are one value; its train loss rose, or did not fall while its score is at the floor; or it scores less
-    than half of what the untrained model does. The floor alone is no sign: a layer that can learn nothing, or slowly,
+    The signs: its outputs are equal; its training loss rose, or did not fall while its score is at the floor; or it
+    scores less than half of the untrained model. The floor alone is no sign: a layer that learns nothing, or slowly,
     ends there.
 
     Args:
         run: A finished run.
-        outputs: (n,) or (n, classes) for the validation items; None where they are not known, or no values.
-        floor: What a trivial answer scores on the validation items.
-        untrained: What the model scores at that layer before training, x 100.
+        outputs: (n,) or (n, classes) for the validation items; None if they are unknown, or not values.
+        floor: Score of a trivial baseline on the validation items.
+        untrained: Score of the model at that layer before training, x 100.
     """
     score, least = run.validation[run.primary], floor or 0.0
     losses = [epoch.train_loss for epoch in run.epochs]
@@ -186,7 +186,7 @@ def failure_sign(
     spread = math.inf if outputs is None else float(np.std(outputs, axis=0).max())
     if spread < (SPREAD_AT_FLOOR if at_floor else SPREAD):
         return "one output"
-    # another epoch than the first tells, and a loss of 0 cannot fall
+    # this needs an epoch after the first, and a loss of 0 cannot fall
     if len(losses) > 1 and losses[-1] >= (1.0 if at_floor else RISE) * losses[0] > 0:
         return "loss"
     if untrained is not None and untrained >= least + KNOWN and score - least < (untrained - least) / 2:
@@ -195,10 +195,10 @@ def failure_sign(
 
 
 def not_trained(run: FineTuningRun, task: Task, untrained: float | None = None) -> str:
-    """Return what shows that a finished run on a task did not train, see `failure_sign`; empty where nothing does."""
+    """Return in words the sign that a finished run did not train, see `failure_sign`; empty if there is none."""
     kind = KINDS[task.kind]
     floor = kind.floors(task.validation).get(run.primary)
-    # those of a kind of its own may be numbers of words: one for all can be an honest answer
+    # outputs of a special kind may be numbers of words: equal ones can be a valid answer
     outputs = None if kind.zero_shot == "own" else outputs_in(run.directory).of(run.layer, "validation")
     untrained = untrained if len(task.validation) >= COMPARED else None
     sign = failure_sign(run, outputs, floor=None if floor is None else floor.value, untrained=untrained)
@@ -209,7 +209,7 @@ def not_trained(run: FineTuningRun, task: Task, untrained: float | None = None) 
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
-    """Summarise the runs of one layer, with errors over items and seeds, or without items over seeds alone."""
+    """Summarise the runs of one layer, with errors over items and seeds; without items, over seeds alone."""
     runs = sorted(runs, key=lambda run: run.seed)
     primary = runs[0].primary
     validation, test = (
@@ -242,7 +242,7 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
 def outcomes(
     runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
 ) -> tuple[LayerOutcome, ...]:
-    """Summarise runs of one model on one task by layer, ascending; of as many blocks, the first ones come first."""
+    """Summarise runs of one model on one task by ascending layer; first blocks precede other blocks of that number."""
     choices = sorted({run.choice for run in runs})
     return tuple(outcome((run for run in runs if run.choice == choice), items, level=level) for choice in choices)
 
@@ -256,20 +256,20 @@ def compared(
     tolerance: float = TOLERANCE,
     floor: Floor | None = None,
 ) -> AgainstBest | None:
-    """Compare test scores of layers with the best of them, all at once, see `best_over_seeds`.
+    """Compare test scores of layers jointly with the best of them, see `best_over_seeds`.
 
-    The layer that is best by validation is the chosen one.
+    The chosen layer is the best by validation.
 
     Args:
         runs: All runs of these layers.
-        results: What they come to, by layer.
-        items: What test items add to the scores.
-        level: Of all that is said together.
+        results: Their summaries by layer.
+        items: Influences of test items on the scores.
+        level: Confidence level of the joint statement.
         tolerance: Points that a layer may be behind the best.
-        floor: What a trivial answer scores.
+        floor: Score of a trivial baseline.
 
     Returns:
-        None for a single layer, where layers have other seeds than each other, or nothing is known of the errors.
+        None for a single layer, layers with different seeds, or unknown errors.
     """
     intervals = [result.interval for result in results if result.interval is not None]
     if len(results) < 2 or len(intervals) < len(results) or len({result.seeds for result in results}) > 1:
@@ -293,9 +293,9 @@ def compared(
 def difference(
     first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems], *, level: float
 ) -> Interval | None:
-    """Return by how much `first` scores more on test than `second`, over items and seeds.
+    """Return the test score of `first` minus that of `second`, with the error over items and seeds.
 
-    The runs go with each other in their order and are scored on the same items.
+    The runs are paired by their order and scored on the same items.
     """
     values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
     of_first, of_second = (influences.of(runs) for influences, runs in zip(items, (first, second), strict=True))

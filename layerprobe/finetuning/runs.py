@@ -1,6 +1,6 @@
 """Fine-tuning runs as directories: never repeated, safe between processes.
 
-Knows where a run lies and when it is made; how it is trained is in `tmft`.
+Knows where a run is and when it is made; `tmft` trains it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def folder_of_runs(
     batch_tokens: int | None = None,
     attn: str = "auto",
 ) -> Path:
-    """Return the folder under `root` that is named by everything the numbers of runs depend on.
+    """Return the folder under `root` named by everything that the numbers of runs depend on.
 
-    That includes the kind of device and the precision, and, where they are given, the tokens of a pass, by which
-    another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
+    That includes the kind of device and the precision and, if given, the tokens of a pass, which change the dropout
+    drawn, and the attention implementation, which changes rounding and dropout.
     """
     values = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
-    values += task.unusual_primary  # by which epochs are chosen
+    values += task.unusual_primary  # chooses epochs
     key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *values]
     return inside(root, root / "runs" / digest(key)[:32])
 
@@ -76,56 +76,56 @@ class RunJob:
     """One run of a set."""
 
     layer: int
-    """Blocks kept."""
+    """Number of blocks kept."""
     seed: int
     of: int = 0
-    """Which of several sets."""
+    """Index of its set of runs."""
     scan: bool = False
-    """All blocks are kept, and there is a loss at every layer."""
+    """Whether all blocks are kept, with a loss at every layer."""
     alone: bool = field(default=False, compare=False)
-    """No other run is made meanwhile: its worker takes the processors of all."""
+    """Whether no other run is made meanwhile, so that its worker takes all processors."""
 
     @property
     def label(self) -> str:
-        """What a process does that makes it."""
+        """The work of a process that makes it, in words."""
         return f"fine-tunes {'all layers' if self.scan else f'layer {self.layer}'} with seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunSet:
-    """The runs of one model on one task by one protocol: where they are, and how they are made."""
+    """The runs of one model on one task with one protocol: their folder and settings."""
 
     model: SharedModel
     folder: Path
-    """A directory a run, see `folder_of_runs`."""
+    """Folder with one directory per run, see `folder_of_runs`."""
     task: Task
-    """With the model's prompt before its texts."""
+    """The task, with the model's prompt before its texts."""
     protocol: Protocol
     weighting: Weighting = "falling"
-    """Of scans."""
+    """Weighting of the losses of scans."""
     save_models: bool = False
-    """Keep the best epoch's checkpoint; a finished run without one is made again, with the same numbers."""
+    """Whether to keep the best epoch's checkpoint; a finished run without one is repeated, with the same numbers."""
     retry_failed: bool = False
-    """Make runs again that are marked as failed."""
+    """Whether to repeat runs that are marked as failed."""
 
     def directory(self, job: RunJob) -> Path:
         """Return the directory of one run."""
         return run_directory(self.folder, job.layer, job.seed, self.weighting if job.scan else None)
 
     def keep_origin(self) -> None:
-        """Write what the runs are of next to them, where it is not there yet."""
+        """Write model and task of the runs into their folder, unless it has them."""
         keep_origin(self.folder, self.model.checkpoint.label, self.task.name)
 
     def read(self, job: RunJob) -> Runs | None:
-        """Return a run that is finished, or None."""
+        """Return a finished run, or None."""
         directory = self.directory(job)
         return None if self.save_models and not has_model(directory) else load_finished(directory)
 
     def make(self, job: RunJob, load: Callable[[], Encoder]) -> Runs | None:
-        """Return a run, made now if it is not there; None where another process makes it.
+        """Return a run, and make it if necessary; None if another process is making it.
 
-        One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
-        same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.saved`.
+        A run that fails because of its numbers is marked, and not repeated while the mark exists and the libraries are
+        the same. A killed run continues after its last epoch on disk, see `layerprobe.finetuning.saved`.
         """
         directory = self.directory(job)
         self.keep_origin()
@@ -134,7 +134,7 @@ class RunSet:
 
     def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Runs:
         if not self.retry_failed and (failed := load_failure(directory)):
-            raise TrainingError(f"{failed} (it failed before: to try again, remove {directory / FAILED})")
+            raise TrainingError(f"{failed} (this run failed before: to try again, remove {directory / FAILED})")
         encoder = load()
         remove_leftovers(directory)
         try:
@@ -176,12 +176,12 @@ class RunSet:
 
 
 def is_marked(error: Exception) -> bool:
-    """Return whether an error is of one run alone, which is marked as failed: memory may be there another time."""
+    """Return whether an error concerns one run alone, to be marked as failed; lack of memory may be temporary."""
     return isinstance(error, TrainingError) and not isinstance(error, InsufficientMemoryError)
 
 
 class RunWorker:
-    """Makes runs of some sets, one after another, and keeps the model of the last one."""
+    """A worker that makes runs of some sets, one after another, and keeps the model of the last one."""
 
     def __init__(self, sets: Sequence[RunSet], share: Share) -> None:
         self.sets = sets
@@ -195,7 +195,7 @@ class RunWorker:
 
     @plain_torch()
     def __call__(self, job: RunJob) -> Runs | None:
-        """Return a run, read or made; None where another process is at it."""
+        """Return a run, read or made; None if another process is making it."""
         if self.threads != self.all_threads:
             torch.set_num_threads(self.all_threads if job.alone else self.threads)
         try:
@@ -212,7 +212,7 @@ class RunWorker:
         if self.model is not None and self.model is not runs.model:
             self.model.forget()
         self.model = runs.model
-        of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # which all folds of a task share
+        of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # the same for all folds of a task
         if of not in self.checked:
             self.checked.add(of)
             log_reading(runs.model.checkpoint, runs.model.encoder, runs.task, runs.protocol)
@@ -220,24 +220,24 @@ class RunWorker:
 
 
 def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Protocol) -> None:
-    """Log how the texts of a task are read in training, the same for all folds of it: what is odd, and what is cut."""
+    """Log oddities and truncation of the texts of a task in training; they are the same for all its folds."""
     splits = task.train, task.validation, task.test
     cut = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
     for warning in (*reading_cautions(checkpoint, sorted(set(task.texts()))), *filter(None, [cut])):
         logger.warning("%s", warning)
     recipe = checkpoint.recipe
     if recipe.dim or not recipe.include_prompt:
-        logger.info("fine-tuning pools all features and tokens, other than the configuration of %s", checkpoint.label)
+        logger.info("fine-tuning pools all features and tokens, unlike the configuration of %s", checkpoint.label)
     usual, limit = checkpoint.recipe.max_length or encoder.max_length, encoder.limit(protocol.max_length)
     if encoder.reader is None and usual is not None and limit < usual:
-        shorter = "%s reads up to %d tokens of a text, and %d in fine-tuning and in exports of it: %s keeps its length"
+        shorter = "%s reads up to %d tokens per text, but fine-tuning and its exports only %d: %s keeps its length"
         logger.info(shorter, short_name(checkpoint.label), usual, limit, option("max_length", str(usual)))
 
 
 def runs_plan(
     sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs", whole: float = 0.0
 ) -> Plan[RunJob, Runs]:
-    """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost, all `whole` at most."""
+    """Return a plan of runs of some sets for `RunWorker`s; the jobs come with their costs, at most `whole` in total."""
     for runs in sets:
         runs.keep_origin()
     return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit, whole=whole)

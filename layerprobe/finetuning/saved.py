@@ -1,7 +1,7 @@
-"""What a run leaves in its directory: its result with its outputs, or why it failed, and with `model/` its weights.
+"""The directory of a run: its result and outputs, or its failure, and its weights in `model/`.
 
-While it goes on, its last epoch is there. Knows files and their checksums, not how a run is made. `model/` is
-there whole or not at all, and says what it started from.
+While the run continues, the directory has its last epoch. Knows files and checksums, not training. `model/` is
+complete or absent, and names the model it started from.
 """
 
 from __future__ import annotations
@@ -55,33 +55,33 @@ logger = logging.getLogger(__name__)
 
 RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
 MESSAGE = "message"
-"""Of a failure, beside the versions of Python and the libraries: the same ones would fail again."""
+"""Key of a failure's message, beside the versions of Python and the libraries: the same ones would fail again."""
 
 Runs = tuple[FineTuningRun, ...]
-"""What a directory is of: one run, or of a scan one a layer."""
+"""Content of a directory: one run, or for a scan one per layer."""
 
 
 def load_finished(directory: Path) -> Runs | None:
-    """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished."""
+    """Return the finished run of a directory, or None; a damaged result or damaged outputs count as unfinished."""
     try:
         runs = read_result(directory, root=runs_root(directory))
         for run in runs or ():
             if directory != (of := run_directory(directory.parent, run.layer, run.seed, run.weighting)):
-                raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {of.name})")
+                raise DamagedStoreError(f"{directory / RESULT} cannot be read (it belongs to {of.name})")
     except DamagedStoreError as error:
-        logger.warning("%s: the run is done again", error)
+        logger.warning("%s: the run will be repeated", error)
         return None
     return runs if runs and read_outputs(directory) is not None else None
 
 
 def read_result(directory: Path, *, root: Path) -> Runs | None:
-    """Return what a run's directory says of it, without a look at its outputs; None where it says nothing."""
+    """Return the result in a run's directory without checking its outputs; None if there is none."""
     result = read_kept(dict[str, Runs], directory / RESULT, root=root)
     return None if result is None else tuple(replace(run, directory=directory) for run in result.get("runs", ()))
 
 
 def save_finished(directory: Path, runs: Runs, outputs: RunOutputs) -> None:
-    """Write a run into its directory: outputs first, then the result, which says that all is there."""
+    """Write a run into its directory: outputs first, then the result, which marks it complete."""
     write_outputs(directory, outputs)
     write_kept(directory / RESULT, {"runs": runs}, root=runs_root(directory), files=[OUTPUTS])
 
@@ -92,30 +92,30 @@ def save_failure(directory: Path, message: str) -> None:
 
 
 def load_failure(directory: Path) -> str | None:
-    """Return why the run of a directory failed, or None; a garbled mark, or one of other libraries, is none."""
+    """Return why the run of a directory failed, or None; a damaged mark, or one of other libraries, counts as None."""
     try:
         failed = read_kept(dict[str, str], directory / FAILED, root=runs_root(directory))
     except DamagedStoreError as error:
-        logger.warning("%s: the run is done again", error)
+        logger.warning("%s: the run will be repeated", error)
         return None
     return failed[MESSAGE] if failed and failed == {**versions(), MESSAGE: failed.get(MESSAGE)} else None
 
 
 def keep_origin(folder: Path, model: str, task: str) -> None:
-    """Write next to the runs of a folder what they are of, where it is missing; a disk that refuses is passed over."""
-    with contextlib.suppress(StoreError):  # runs are read without it, and those that are made meet the same disk
+    """Write the model and task of the runs into their folder, if missing; a disk that refuses is ignored."""
+    with contextlib.suppress(StoreError):  # runs are read without it, and new ones meet the same disk
         if not (folder / ORIGIN).is_file():
             make_directory(folder)
             write_kept(folder / ORIGIN, {"model": {"name": model}, "task": task}, root=folder.parent)
 
 
 def runs_root(directory: Path) -> Path:
-    """Return the folder of all runs, of whatever model and task."""
+    """Return the folder of all runs of any model and task."""
     return directory.parent.parent
 
 
 def run_directory(folder: Path, layer: int, seed: int, weighting: Weighting | None = None) -> Path:
-    """Return the directory of a run in the folder of its model, task and protocol; that of a scan by its weighting."""
+    """Return the directory of a run in the folder of its model, task and protocol; a scan is named by its weighting."""
     return folder / f"{weighting or f'layer-{layer:03d}'}-seed-{seed}"
 
 
@@ -125,45 +125,45 @@ STARTED_FROM = "layerprobe.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOrigin:
-    """What a run started from."""
+    """The starting point of a run: model and data."""
 
     model: ModelDescription
     """The whole pretrained model."""
     task: str
     """Name of the data."""
     task_digest: str
-    """Of all its sentences and scores, the prompt included."""
+    """sha256 of all its sentences and scores, with the prompt."""
     pairs: tuple[int, int, int]
-    """Of training, validation and test."""
+    """Number of training, validation and test items."""
     prompt: str
-    """Put before every sentence."""
+    """Prompt before every sentence."""
     query_prompt: str = field(default="", metadata=RARE)
-    """Put before every query in its place, where documents have another."""
+    """Prompt before every query, instead of `prompt`, if documents have another."""
     document_prompt: str = field(default="", metadata=RARE)
-    """Put before every document in its place."""
+    """Prompt before every document, instead of `prompt`."""
     modules: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Of the model's configuration of sentence-transformers; those behind the pooling took no part in training."""
+    """Modules of the model's sentence-transformers configuration; those after the pooling took no part in training."""
     dtype: str = field(default="float32", metadata=RARE)
-    """Of the pretrained weights, as their configuration says."""
+    """Precision of the pretrained weights, by their configuration."""
     max_length: int | None = field(default=None, metadata=RARE)
-    """Tokens at which the pretrained model cuts texts, whatever the protocol says; None where it does not say."""
+    """Tokens at which the pretrained model truncates texts, regardless of the protocol; None if unspecified."""
 
 
 def has_model(directory: Path) -> bool:
-    """Return whether a run's directory holds its weights as they were written; warns where they are not."""
+    """Return whether a run's directory holds its weights, undamaged; warns if they are damaged."""
     with store_errors("read", directory / MODEL):
         if not (directory / MODEL / STARTED_FROM).is_file():  # it is written last
             return False
     try:
         _read_origin(directory, root=runs_root(directory))
     except DamagedStoreError as error:
-        logger.warning("%s: expected the weights of the run, which are made again", error)
+        logger.warning("%s: the weights of the run are made again", error)
         return False
     return True
 
 
 def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
-    """Return what the run of a directory with weights started from; DamagedStoreError if weights are not as written."""
+    """Return the origin of a run with weights; DamagedStoreError if the weights are damaged."""
     folder = inside(root, directory / MODEL)
     for problem in folder_problems(folder):
         raise DamagedStoreError(problem)
@@ -174,7 +174,7 @@ def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
 
 
 def without_checkpoint(encoder: Encoder) -> str:
-    """Return why layer 0 of a model has no checkpoint to save; nothing where it has one."""
+    """Return why layer 0 of a model has no checkpoint to save; empty if it has one."""
     if not TruncatedEncoder(encoder, 0, share=True).reads_input_of_block:
         return ""
     return f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save"
@@ -184,9 +184,9 @@ def without_checkpoint(encoder: Encoder) -> str:
 def saving_model(
     directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str, **source: Any
 ) -> Iterator[Path]:
-    """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
+    """Yield a folder for the checkpoint of a locked run; it becomes the run's `model/` once complete.
 
-    The layer is None for a joint run, whose model is the whole one. `source` are modules, dtype and max_length of a
+    The layer is None for a joint run, which saves the whole model. `source` are modules, dtype and max_length of a
     `RunOrigin`.
     """
     if layer == 0 and (why := without_checkpoint(encoder)):
@@ -213,7 +213,7 @@ def saving_model(
 
 @contextlib.contextmanager
 def _no_bars() -> Iterator[None]:
-    """Keep transformers from showing how far it is with writing a file."""
+    """Hide the progress bars of transformers for writing files."""
     logging_: Any = transformers.utils.logging
     enabled = logging_.is_progress_bar_enabled()
     logging_.disable_progress_bar()
@@ -225,25 +225,25 @@ def _no_bars() -> Iterator[None]:
 
 
 def load_saved_run(directory: Path, layer: int | None = None) -> tuple[FineTuningRun, RunOrigin] | None:
-    """Return the run that a directory holds with its weights and what it started from; None of no directory of a run.
+    """Return the run in a directory with its origin, if its weights are saved; None if it is no directory of a run.
 
-    The layer is one of a scan; a run of TMFT has its own.
+    The layer selects one of a scan; a run of TMFT has its own.
     """
     directory = Path(os.path.realpath(directory))
-    # elsewhere it is a copy that somebody made and named
+    # elsewhere it is a copy with a name of its own
     root = runs_root(directory) if is_fingerprint(directory.parent.name) else directory
     if not (directory / RESULT).is_file():
         return None
     if not (directory / MODEL / STARTED_FROM).is_file():
         raise DataError(
-            f"the run {directory} was made without {option('save_models', True)}, so its weights were not kept: repeat "
+            f"the run {directory} has no weights, since it was made without {option('save_models', True)}: repeat "
             "`layerprobe finetune` with --save-models"
         )
     try:
         origin, runs = _read_origin(directory, root=root), read_result(directory, root=root) or ()
     except DamagedStoreError as error:
         raise DamagedStoreError(
-            f"{error}: repeat `layerprobe finetune` with --save-models, which makes it again"
+            f"{error}: to make it again, repeat `layerprobe finetune` with --save-models"
         ) from error
     if len(runs) > 1 and layer is None:
         raise DataError(f"expected a layer to truncate the scan at: give {option('layer')}, 0 to {len(runs) - 1}")
@@ -252,12 +252,12 @@ def load_saved_run(directory: Path, layer: int | None = None) -> tuple[FineTunin
     run = next((run for run in runs if len(runs) == 1 or run.layer == layer), None)
     if run is None or run.error:
         why = f"layer {layer}: {run.error}" if run else layer
-        raise DataError(f"expected a layer that the scan {directory} has scores of, got {why}")
+        raise DataError(f"expected a layer with scores in the scan {directory}, got {why}")
     return run, origin
 
 
 def runs_of_layer(run: FineTuningRun) -> list[FineTuningRun]:
-    """Return this run and those of other seeds that lie next to it, by seed; what cannot be read is left out."""
+    """Return this run and those of other seeds in the same folder, by seed; unreadable ones are left out."""
     runs = {run.seed: run}
     if run.weighting is not None:
         return [run]
@@ -269,11 +269,11 @@ def runs_of_layer(run: FineTuningRun) -> list[FineTuningRun]:
     return [runs[seed] for seed in sorted(runs)]
 
 
-# ---- the epochs of a run that is going on ----------------------------------------------------------------
+# ---- the epochs of an unfinished run ---------------------------------------------------------------------
 
 
 SAVE_AFTER = 30.0
-"""Seconds of training that are worth the time to write them down: a kill loses these and the epoch it comes in."""
+"""Seconds of training after which an epoch is saved: a kill loses at most these and the current epoch."""
 _MODEL, _BEST, _RNG, _OUTPUTS = "model.", "best.", "rng.", "outputs"
 
 Array = NDArray[np.float64]
@@ -281,34 +281,34 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedEpoch:
-    """Where a run was at the end of an epoch, but for its tensors."""
+    """The state of a run at the end of an epoch, without its tensors."""
 
     epoch: int
-    """The last one that is done, from 1."""
+    """Number of the last finished epoch, from 1."""
     best_epoch: int
     step: int
     """Steps taken."""
     seconds: float
-    """Of the run so far."""
+    """Duration of the run so far."""
     train_losses: tuple[tuple[float | None, ...], ...]
-    """(epoch, layer): the means; None where one is not finite."""
+    """(epoch, layer) mean training losses; None where not finite."""
     scores: tuple[tuple[Evaluation | None, ...], ...]
-    """(epoch, layer): on the validation split; None at layers that failed."""
+    """(epoch, layer) scores on the validation split; None at layers that failed."""
     failures: dict[str, str]
-    """Why a layer is left out, by its number."""
+    """Reasons why layers are left out, by layer."""
     batch_tokens: int | None
-    """Of a training pass at most; it is halved where memory runs out."""
+    """Largest number of tokens of a training pass; halved when memory runs out."""
     evaluation_tokens: int | None
     versions: dict[str, str]
-    """Of Python and the libraries: others begin anew."""
+    """Versions of Python and the libraries; with others the run starts again."""
 
 
 class Epochs:
-    """The epochs of a run so far; `parts` are its model and its criteria, `began` is by `time.perf_counter`.
+    """The epochs of a run so far; `parts` are its model and criteria, `began` is a time of `time.perf_counter`.
 
-    The best epoch is the one with the highest score, or with `keeps_last` the last one.
-    With a folder, which is the run's alone, the last one is kept there, and a run that finds one goes on from it, to
-    the same numbers: a `SavedEpoch` and its tensors.
+    The best epoch has the highest score; with `keeps_last` it is the last one.
+    With a folder of the run's own, the last epoch is saved there (a `SavedEpoch` and its tensors), and a run that
+    finds one continues from it, to the same numbers.
     """
 
     def __init__(
@@ -328,9 +328,9 @@ class Epochs:
         self.scores: list[list[Evaluation | None]] = []
         self.best_epoch = 0
         self.outputs: Array = np.empty(0)
-        """(layers, examples) or (layers, examples, classes): what the best epoch outputs for the validation split."""
+        """(layers, examples) or (layers, examples, classes) outputs of the best epoch for the validation split."""
         self._state: dict[str, Tensor] = {}
-        """The weights of the best epoch, on the CPU: a copy of all of them is much of a GPU's memory."""
+        """Weights of the best epoch, on the CPU, since a copy would take much of a GPU's memory."""
         self._began, self._saved = began, time.perf_counter()
         self._steps: SavedSteps[SavedEpoch] | None = None
         if folder is not None:
@@ -347,16 +347,16 @@ class Epochs:
 
     @property
     def seconds(self) -> float:
-        """How long the run takes so far, before it was interrupted, too."""
+        """Duration of the run so far, including the time before interruptions."""
         return time.perf_counter() - self._began
 
     def add(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
-        """Add an epoch that is done, and write it down if that is worth the time."""
+        """Add a finished epoch, and save it if that is worth the time."""
         self._count(losses, outputs, scores)
         if self._steps is not None and time.perf_counter() - self._saved >= SAVE_AFTER:
             try:
                 self._steps.save(len(self), self._where(), self._tensors())
-            except StoreError as error:  # the run is worth more than a way to go on with it
+            except StoreError as error:  # the run matters more than resuming it
                 logger.warning("%s; fine-tuning continues, but cannot be resumed from here if it stops", error)
             self._saved = time.perf_counter()
 
@@ -367,7 +367,7 @@ class Epochs:
     def _count(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
         self.train_losses.append(list(losses))
         self.scores.append(list(scores))
-        # of the layers that go on: one that failed counts in no mean, or what is left would seem better or worse
+        # only layers that continue: means would change if a failed layer counted in some of them
         going_on = [layer for layer, score in enumerate(scores) if score is not None]
         if self.keeps_last or not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
             self.best_epoch, self.outputs = len(self), outputs
@@ -395,7 +395,7 @@ class Epochs:
         )
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Return weights, those of the best epoch where it is another, moments, generators and its outputs."""
+        """Return current weights, those of the best epoch (if another) with its outputs, moments and generators."""
         weights = self._weights()
         tensors = {_MODEL + name: weight for name, weight in weights.items()}
         if self.best_epoch < len(self):
@@ -405,7 +405,7 @@ class Epochs:
         return tensors | optimizer_tensors(self.tuner.optimizer) | {_OUTPUTS: torch.from_numpy(self.outputs)}
 
     def _weights(self) -> dict[str, Tensor]:
-        """Return what the state of model and criteria consists of, each tensor once, whatever shares it."""
+        """Return the state of model and criteria, shared tensors once."""
         once = [name for name, _ in (*self.parts.named_parameters(), *self.parts.named_buffers())]
         state = self.parts.state_dict()
         return {name: state[name] for name in once if name in state}
@@ -414,7 +414,7 @@ class Epochs:
         return {name: weight.detach().to("cpu", copy=True) for name, weight in self._weights().items()}
 
     def _go_on(self) -> None:
-        """Go back to the last epoch on disk, if there is one of the same libraries."""
+        """Resume from the last epoch on disk, if there is one from the same libraries."""
         assert self._steps is not None
         last = self._steps.last()
         if last is None:

@@ -1,7 +1,7 @@
-"""Truncated model fine-tuning on a task: one layer, one seed, one run; or one run with a loss at every layer.
+"""Truncated model fine-tuning (TMFT): a run for one layer and one seed, or a run with a loss at every layer.
 
 Knows a truncated encoder, an optimiser and examples; knows no files.
-Sources: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3. Of a loss at every layer: deep supervision (Lee et
+Sources: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3. For a loss at every layer: deep supervision (Lee et
 al., AISTATS 2015), one-shot search (Bender et al., ICML 2018), the sandwich rule (Yu and Huang, ICCV 2019); for
 embeddings, Li et al. 2024 (2402.14776) and `AdaptiveLayerLoss` of sentence-transformers.
 """
@@ -43,20 +43,20 @@ from layerprobe.training.loop import adamw, rate
 
 logger = logging.getLogger(__name__)
 
-# Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
+# Largest number of tokens of a forward pass: a CPU is fastest if a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
-# What another group of examples costs on a CPU, in tokens: its calls, and one more addition to every gradient.
+# Cost of one more group of examples on a CPU, in tokens: its calls, and one more addition to every gradient.
 CPU_GROUP_OVERHEAD = 48
-# More than any padding: all examples of a step in one group.
+# More than any padding, so that all examples of a step are in one group.
 WHOLE_BATCH = 2**40
-# Steps between two looks at the loss on an accelerator, which must wait for it.
+# Steps between two checks of the loss on an accelerator, which has to wait for it.
 LOOK_EVERY = 100
 
 Reader = Callable[[Tensor, Batch, Pooling], Tensor]
-"""Token states of a layer -> what is kept of each text, as `Criterion.read`."""
+"""Function from the token states of a layer to values of each text, such as `Criterion.read`."""
 
 LayerWeights = Callable[[int], NDArray[np.float64]]
-"""Step, from 0 -> (layers,) how much the loss at each layer counts; one of 0 takes no part."""
+"""Function from a step (from 0) to the (layers,) weights of the losses; a weight of 0 leaves a layer out."""
 
 
 def fine_tune(
@@ -74,21 +74,21 @@ def fine_tune(
 
     Loss, head and metrics are those of the task's kind, see `Criterion`.
 
-    The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
-    step; where the loss of an example depends on the others of its step (`Criterion.whole_batch`), its texts do, and
-    the loss is of all of them. How they are grouped changes the numbers by no more than float rounding where nothing
-    is dropped out; with dropout, another grouping is another draw. Where memory runs out the groups are made smaller,
-    and the step is done again.
+    The examples of a step pass through the model in groups of similar lengths, whose gradients add up to that of the
+    step. If the loss of an example depends on the others of its step (`Criterion.whole_batch`), the texts of the step
+    are grouped, and the loss is computed on all of them. Without dropout, the grouping changes the numbers only by
+    rounding; with dropout, another grouping is another draw. When memory runs out, the groups become smaller and the
+    step is repeated.
 
-    The encoder is not changed. The best epoch is the one with the highest primary metric on the validation split;
-    `save_to` is a folder for its encoder, without a head. The seed is that of the head's first weights, the order of
-    examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
-    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Where they are given, they also bound the
-    memory of a loss of the whole step, whose texts are then embedded twice. `unfinished` is a folder of this run alone,
-    where a run that is interrupted leaves its last epoch and goes on from it. Scores are x 100.
+    The encoder is not changed. The best epoch has the highest primary metric on the validation split; `save_to` is a
+    folder for its encoder, without a head. The seed determines the initial weights of the head, the order of examples
+    and dropout. `batch_tokens` is the largest number of tokens of a group, with padding, also in evaluation: by
+    default 1,024 on a CPU and a whole step elsewhere; 4,096 in evaluation. If given, it also bounds the memory of a
+    loss on the whole step, whose texts are then embedded twice. `unfinished` is a folder of this run's own, where an
+    interrupted run leaves its last epoch to continue from. Scores are x 100.
 
     Returns:
-        The run, and what its best epoch outputs for every validation and test example.
+        The run, and the outputs of its best epoch for every validation and test example.
     """
     (run,), outputs = train_layers(
         encoder,
@@ -115,16 +115,16 @@ def train_layers(
     save_to: Path | None = None,
     unfinished: Path | None = None,
 ) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
-    """Train the encoder up to `layer` with the task's loss there, or with a `weighting` at each layer up to the last.
+    """Train the encoder up to `layer` with the task's loss there or, with a `weighting`, at each layer up to the last.
 
-    A model of one layer is TMFT, see `fine_tune`, and its failure is raised. With a loss at every layer of one forward
-    pass, the loss of a step is the sum of the layers' losses, each with its own head where the kind of task has one,
-    times their weights, see `layer_weights`. A layer whose loss or scores are not finite is left out from there on and
-    says why. The best epoch, one for all layers, has the highest primary metric on the validation split in the mean
-    over layers; its model is what `save_to` gets, and it can be truncated at any layer.
+    With one loss this is TMFT, see `fine_tune`, and a failure is raised. With a loss at every layer of one forward
+    pass, the loss of a step is the sum of the layers' losses times their weights, see `layer_weights`; each layer has
+    its own head if the kind of task needs one. A layer whose loss or scores are not finite is left out from then on,
+    with the reason. The best epoch, common to all layers, has the highest primary metric on the validation split,
+    averaged over layers; its model is saved to `save_to`, and can be truncated at any layer.
 
     Returns:
-        The run of each of the model's layers, and what the best epoch outputs for every validation and test example.
+        The run of each layer, and the outputs of the best epoch for every validation and test example.
     """
     what = f"TMFT layer {layer} seed {seed}" if weighting is None else f"joint run seed {seed}"
     _check_splits(task)
@@ -138,7 +138,7 @@ def train_layers(
     )
     loss: type[Criterion] = KINDS[task.kind].load("loss")
     loss.check_batch(train, protocol.batch_size)
-    # what each item adds is computed from the outputs where it is needed
+    # influences of items are computed from the outputs when needed
     with _memory_errors(encoder, layer), seeded(seed, encoder.device), settings(by_item=False):
         model = TruncatedEncoder(encoder, layer, every=weighting is not None)
         prepare_model(model, protocol)
@@ -163,7 +163,7 @@ def train_layers(
             parts_of_epoch = _parts(rng.permutation(len(train)), protocol)
             for number, order in enumerate(parts_of_epoch, epoch * len(parts_of_epoch)):
                 if number < len(epochs) or len(epochs) == protocol.kept_epoch > 0:
-                    continue  # it was done before the run was interrupted, or is not wanted
+                    continue  # finished before the run was interrupted, or not wanted
                 losses = tuner.epoch(train, order, task=what)
                 epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()
@@ -208,7 +208,7 @@ def train_layers(
 
 
 def _parts(order: NDArray[np.int64], protocol: Protocol) -> list[NDArray[np.int64]]:
-    """Return the examples of an epoch in parts of whole steps, one for each evaluation, as far as there are steps."""
+    """Return the examples of an epoch in parts of whole steps, one per evaluation, at most one per step."""
     steps = math.ceil(len(order) / protocol.batch_size)
     ends = [protocol.batch_size * (i * steps // protocol.evaluations) for i in range(1, protocol.evaluations)]
     return [part for part in np.split(order, ends) if len(part)]
@@ -219,17 +219,17 @@ def _check_splits(task: Task) -> None:
         items = task.split(name)
         if not len(items):
             raise DataError(f"expected examples to fine-tune on in every split, got none in the {name} split")
-        # no correlation and no precision is defined there
+        # neither correlation nor precision is defined for them
         if name != "train" and not KINDS[task.kind].one_target and items.one_target:
             raise DataError(
-                f"expected different targets in the {name} split of a task of kind {task.kind}, got one for all of "
+                f"expected different targets in the {name} split of a task of kind {task.kind}, got the same for all "
                 f"{len(items)} examples"
             )
 
 
 @contextlib.contextmanager
 def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
-    """Raise InsufficientMemoryError where memory runs out and nothing is left to halve."""
+    """Raise InsufficientMemoryError when memory runs out and nothing is left to halve."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -238,8 +238,8 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
         # weights, gradients and two moments
         needed = 4 * 4 * encoder.description.parameters[layer] / 1e6
         raise InsufficientMemoryError(
-            f"layer {layer} does not fit the memory of {encoder.device}: weights, gradients and optimiser take "
-            f"{needed:,.0f} MB, and then no example fits; lower the maximum length, take an earlier layer, or a "
+            f"layer {layer} does not fit into the memory of {encoder.device}: weights, gradients and optimiser take "
+            f"{needed:,.0f} MB and leave no room for an example; lower the maximum length, use an earlier layer, or a "
             "device with more memory"
         ) from error
 
@@ -247,7 +247,7 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
 class FineTuner:
     """The optimiser, its schedule, and one plain epoch.
 
-    The loss of a step is that of the model's layers, each with its criterion, times its weight.
+    The loss of a step is the sum of the layers' losses, each with its criterion, times their weights.
     """
 
     def __init__(
@@ -265,12 +265,12 @@ class FineTuner:
         self.criteria = criteria
         self.weights = weights or (lambda step: np.ones(len(model.layers)))
         self.failures: dict[int, TrainingError] = {}
-        """By layer: why it is left out from here on."""
+        """Reasons why layers are left out from now on, by layer."""
         on_cpu = encoder.device.type == "cpu"
         self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
         self.cached = batch_tokens is not None
-        """Whether of a loss of the whole batch one group is in memory at a time."""
-        # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
+        """Whether a loss on the whole batch keeps one group in memory at a time."""
+        # an accelerator is fastest with few large kernels; without padding there is nothing to save
         self.group_overhead = CPU_GROUP_OVERHEAD if on_cpu and encoder.padding_invariant else WHOLE_BATCH
         self.looks_every = 1 if on_cpu else LOOK_EVERY
         self.steps_per_epoch = steps_per_epoch
@@ -303,14 +303,14 @@ class FineTuner:
         return means
 
     def go_on_from(self, step: int) -> None:
-        """Take up the schedule after so many steps."""
+        """Set the schedule to the given step."""
         self.step = step
         self.schedule.load_state_dict({**self.schedule.state_dict(), "last_epoch": step, "_step_count": step + 1})
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * self.share(step)
 
     def _look_at_losses(self) -> None:
-        """Look for losses that are not finite; an accelerator waits here, not at every step."""
+        """Check for losses that are not finite; an accelerator waits here, not at every step."""
         first = self.step - len(self._losses) + 1
         steps = torch.stack(self._losses).tolist()
         self._losses.clear()
@@ -320,20 +320,20 @@ class FineTuner:
                     self._fail(layer, loss, step)
 
     def _fail(self, layer: int, loss: float, step: int) -> None:
-        """Leave a layer out from here on; raise TrainingError where it was the last one."""
+        """Leave a layer out from now on; raise TrainingError if it was the last one."""
         if layer in self.failures:
             return
         epoch = math.ceil(step / self.steps_per_epoch)
         self.failures[layer] = TrainingError(
             f"the loss at layer {layer} became {loss} at step {step} of {self.total_steps}, in "
-            f"epoch {epoch}: expected a finite one; lower the learning rate "
+            f"epoch {epoch}: lower the learning rate "
             f"(now {self.protocol.learning_rate:g}) or use float32"
         )
         if len(self.failures) == len(self.criteria):
             raise self.failures[min(self.failures)]
 
     def update(self, examples: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
-        """Take one step on the examples `rows`; return the loss of every layer, the mean over them."""
+        """Take one step on the examples `rows`; return the mean loss of every layer."""
         states = rng_states(self.encoder.device)
         weights = self.weights(self.step)
 
@@ -341,7 +341,7 @@ class FineTuner:
             restore_rng(states, self.encoder.device)
             return self._gradients(examples, rows, weights)
 
-        but = ", so that what is dropped out is another draw than with more memory"
+        but = "; dropout is drawn differently than with more memory"
         losses = self.limit.run(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
         nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
@@ -350,21 +350,23 @@ class FineTuner:
         return losses
 
     def _gradients(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
-        """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up.
+        """Compute the gradients of the mean loss of the examples `rows`, summed over groups.
 
         Returns:
-            (layers,) the losses, before they are weighted.
+            (layers,) unweighted losses.
         """
         if self.tables:
             self.tables.clear()
         self.optimizer.zero_grad()
         whole_batch = self.criteria[0].whole_batch
-        losses = (self._of_whole_batch if whole_batch else self._of_groups)(examples, rows, weights)
+        losses = (self._whole_batch_gradients if whole_batch else self._grouped_gradients)(examples, rows, weights)
         if self.tables:
             self.tables.expand()
         return losses
 
-    def _of_groups(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
+    def _grouped_gradients(
+        self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]
+    ) -> Tensor:
         """Add up the gradients of groups of examples."""
         total = torch.zeros(len(self.criteria), device=self.encoder.device)
         tokens = examples.tokens[rows].tolist()
@@ -376,10 +378,12 @@ class FineTuner:
             total += torch.stack(losses).detach()
         return total
 
-    def _of_whole_batch(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
-        """Leave the gradients of a loss that is no mean over groups: of groups of the step's distinct texts, joined.
+    def _whole_batch_gradients(
+        self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]
+    ) -> Tensor:
+        """Compute the gradients of a loss that is not a mean over groups: groups of the step's texts are joined.
 
-        Where memory runs out, and where the tokens of a pass were given, one group is in memory at a time.
+        When memory runs out, or if the tokens of a pass are given, one group is in memory at a time.
         """
         texts, places = np.unique(np.concatenate([side[rows] for side in examples.sides]), return_inverse=True)
         lengths = [examples.texts.length(text) for text in texts]
@@ -408,9 +412,9 @@ class FineTuner:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(groups) == 1:
                 raise
-        # out of the handler the graphs of the groups are free
+        # outside the handler the graphs of the groups are free
         logger.warning(
-            "out of memory at step %d of %d: from here on every text is embedded twice, with the graph of one group of "
+            "out of memory at step %d of %d: continuing with every text embedded twice, and the graph of one group of "
             "texts in memory at a time, which gives the same gradients",
             self.step + 1,
             self.total_steps,
@@ -420,9 +424,9 @@ class FineTuner:
         return self._gradients(examples, rows, weights)
 
     def _weighted(self, losses: list[Tensor], weights: NDArray[np.float64]) -> Tensor:
-        """Return the sum of the layers' losses that takes part in the gradient.
+        """Return the weighted sum of the layers' losses for the gradient.
 
-        Where there are several, one that is not finite must not, not even times 0: it would spoil what layers share.
+        With several layers, a loss that is not finite is left out: even times 0 it would spoil shared weights.
         """
         if len(losses) == 1:
             return losses[0]
@@ -434,7 +438,7 @@ class FineTuner:
         return torch.stack([losses[i] * float(weights[i]) for i in used]).sum()
 
     def _layer_losses(self, items: PreparedItems, rows: NDArray[np.int64]) -> list[Tensor]:
-        """Return the mean losses by layer of the examples `rows`. All texts of an example go through one pass."""
+        """Return the mean losses of the examples `rows` by layer. All texts of an example share one pass."""
         texts = np.concatenate([side[rows] for side in items.sides]).tolist()
         readers = [criterion.read for criterion in self.criteria]
         layers = read_layers(self.encoder, self.model, items.texts, texts, readers, self.protocol.pooling)
@@ -462,11 +466,11 @@ def read_layers(
     readers: Sequence[Reader],
     pooling: Pooling,
 ) -> list[Tensor]:
-    """Return what the reader of each layer keeps of the texts `rows`, (text, ...), by layer; see `Criterion.read`.
+    """Return the (text, ...) values of the texts `rows` from the reader of each layer; see `Criterion.read`.
 
-    What has a value for every token begins with the text's own tokens, whichever side is padded.
+    Values per token begin with the text's own tokens, on whichever side it is padded.
 
-    They go through one forward pass, or one for each length where padding would change what comes out.
+    The texts take one forward pass, or one per length if padding would change the output.
     """
     lengths = [texts.length(row) for row in rows]
     if not encoder.padding_invariant and len(set(lengths)) > 1:
@@ -508,11 +512,11 @@ def evaluate(
     limit: TokenLimit | None = None,
     failures: dict[int, TrainingError] | None = None,
 ) -> tuple[NDArray[np.float64], list[Evaluation | None]]:
-    """Return what a model outputs at each of its layers, and what that scores by the metrics of a kind of task.
+    """Return the outputs of a model at each of its layers, and their scores by the metrics of a kind of task.
 
-    Scores are at thresholds by layer where the kind has one: by default the best on `items`, or by the protocol's share
-    of positives. Layers in `failures` are passed over; one that cannot be scored is added to them, and raised where it
-    was the last one.
+    If the kind has a threshold, each layer has its own: by default the best on `items`, or by the protocol's share of
+    positives. Layers in `failures` are skipped; a layer that cannot be scored is added to them, or raises if it was
+    the last one.
 
     Returns:
         (layers, examples) or (layers, examples, classes) outputs, NaN at layers that failed; and the scores by layer,
@@ -561,11 +565,11 @@ def evaluate(
 
 
 Kept = NDArray[np.float32] | list[NDArray[np.float32]]
-"""What a criterion keeps of every text: (text, ...), or one (token, ...) for each text."""
+"""Values of all texts from a criterion: (text, ...), or one (token, ...) for each text."""
 
 
 def _keep(by_batch: Kept, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> Kept:
-    """Put what was read of the texts `rows` to what is kept of all."""
+    """Store the values of the texts `rows` among those of all texts."""
     if read.ndim == 2:
         array = (
             by_batch
@@ -592,10 +596,10 @@ def _peak_memory(device: torch.device) -> int | None:
 
 
 def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWeights:
-    """Return how much the loss at each layer counts at a step: (n_layers,) for a step from 0.
+    """Return a function from a step, from 0, to the (n_layers,) weights of the layers' losses.
 
-    falling: from 1 at layer 0 in equal parts down to 1 / n_layers at the last; equal: 1 everywhere; random: 1 at one
-    layer that is drawn for the step, 0 elsewhere; sandwich: 1 at the first, the last and a random layer.
+    falling: from 1 at layer 0 in equal steps down to 1 / n_layers at the last; equal: 1 everywhere; random: 1 at one
+    layer drawn for the step, 0 elsewhere; sandwich: 1 at the first, the last and a random layer.
 
     Examples:
         >>> layer_weights("falling", 4, seed=0)(0).tolist()

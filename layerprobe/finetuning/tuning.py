@@ -1,7 +1,7 @@
-"""Fine-tuning of models on tasks at many layers with many seeds, scans, and what they are about to cost.
+"""Fine-tuning of models on tasks at many layers with many seeds, scans, and estimates of their cost.
 
-Finished runs are read. The cost is counted in block-steps: a run at layer l costs l + 1, a scan as much as one at the
-last layer.
+Finished runs are reused. The cost is counted in block-steps: a run at layer l costs l + 1, a scan as much as a run at
+the last layer.
 """
 
 from __future__ import annotations
@@ -70,41 +70,41 @@ def finetune(
     workers: int | None = None,
     ray: str | None = None,
 ) -> TuningResult:
-    """Fine-tune models truncated at layers on tasks, once a seed; finished runs are read, not repeated.
+    """Fine-tune models truncated at layers on tasks, once per seed; finished runs are reused.
 
-    There is a run a model, task, layer and seed, of 0 .. n_blocks kept blocks, by the paper's protocol unless another
-    is given. Pooling and length are those that a model was given or, where it was given none, the protocol's, all else
-    is the model's. Test scores are compared with the best of all layers of a model on a task.
+    There is one run per model, task, layer and seed, with 0 .. n_blocks blocks kept, by the paper's protocol unless
+    another is given. A model's own pooling and length take precedence over the protocol's; all other settings are the
+    model's. Test scores are compared with the best of all layers of a model on a task.
 
-    A run that fails is marked and left out, and the others go on; one that another process is at is put off, so that
-    several share the work; one whose process is killed is begun once more. One that did not train is named in a
-    warning, and stays in the mean of its layer. Where no run is finished, why the first one failed is raised.
+    A run that fails is marked and left out, and the others continue; a run that another process holds is postponed, so
+    that several processes share the work; a run whose process was killed is started once more. A run that did not train
+    is named in a warning, and stays in the mean of its layer. If no run finishes, the first failure is raised.
 
-    With `scan` there is one run a seed of the whole model with a loss at every layer: a curve over layers for the price
-    of one run. It says which layers are worth truncating at, and is not TMFT's own, see `train_layers`.
+    With `scan`, one run per seed trains the whole model with a loss at every layer: a curve over layers for the price
+    of one run. It shows which layers are worth truncating at; its scores are not those of TMFT, see `train_layers`.
 
     Args:
-        model: A name, a folder, or a `Model`; or a list of different ones.
-        task: What to learn; or a list of tasks.
-        layers: Numbers, below 0 from the last one, a text such as 3,6,9-12 or all, or results that choose one, such as
-            a prediction or a finding.
-        seeds: How many, or which; by default five, one with `scan`.
-        protocol: How to fine-tune; the paper's by default.
-        scan: Whether one run a seed has a loss at every layer.
-        weighting: Of a scan, how much each layer's loss counts.
-        blocks: Other blocks than the first ones that are kept, from 1, such as [(1, 3, 5)]: compared with the layers.
-        save_models: Keep the best epoch's checkpoint of every run in `model/` of its directory, which `export_model`
-            takes, of a scan with a layer; a finished run without one is made again, with the same numbers.
-        retry_failed: Make runs again that are marked as failed.
-        tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
-        workers: Runs at a time, in processes of their own, which import a script: call this under
-            `if __name__ == "__main__":`. By default one, in this process; with `ray` one a GPU, or a node.
-        ray: The address of a Ray cluster on whose nodes they are made; all must see the folder of the runs, and one
-            that fails alone is left out.
+        model: A name, a folder or a `Model`; or a list of different ones.
+        task: The task to fine-tune on, or a list of tasks.
+        layers: Numbers (negative ones count from the last layer), a text such as 3,6,9-12 or all, or results that
+            choose a layer, such as a prediction or a finding.
+        seeds: Number of seeds, or a list of them; by default five, and one with `scan`.
+        protocol: Settings of fine-tuning; those of the paper by default.
+        scan: Whether to make one run per seed with a loss at every layer.
+        weighting: Weights of the layers' losses in a scan.
+        blocks: Sets of blocks to keep instead of the first ones, from 1, such as [(1, 3, 5)]: compared with the layers.
+        save_models: Whether to keep the best epoch's checkpoint of every run in `model/` of its directory, for
+            `export_model` (a scan needs a layer); a finished run without one is repeated, with the same numbers.
+        retry_failed: Whether to repeat runs that are marked as failed.
+        tolerance: Loss that you accept for a smaller model, in points of the primary metric x 100.
+        workers: Number of parallel runs, in processes that import the calling script: call this under
+            `if __name__ == "__main__":`. By default one, in this process; with `ray` one per GPU, or per node.
+        ray: Address of a Ray cluster to make the runs on; all nodes must see the folder of the runs, and a node that
+            fails alone is left out.
 
     Raises:
         ModelError: If a model cannot be loaded, or a layer has no checkpoint to save.
-        DataError: If it is no task, a model has no such layer, or there are no layers or seeds.
+        DataError: If `task` is not a task, a model has no such layer, or there are no layers or seeds.
         TrainingError: If every run fails.
         StoreError: If a result cannot be written.
     """
@@ -143,7 +143,7 @@ def finetune(
 
 
 class _Work:
-    """The runs of some models on some tasks, and what came of them."""
+    """The runs of some models on some tasks, and their outcomes."""
 
     def __init__(self, machines: Workers) -> None:
         self.machines = machines
@@ -152,7 +152,7 @@ class _Work:
         """Model, task and blocks of each set, as fields of a run."""
         self.costs: dict[RunJob, float] = {}
         self.runs: dict[RunJob, Runs] = {}
-        """Those that are finished."""
+        """Finished runs."""
         self.failures: dict[RunJob, LayerProbeError] = {}
 
     def add(
@@ -160,10 +160,10 @@ class _Work:
     ) -> None:
         """Add the runs of a set."""
         for other, other_names in zip(self.sets, self.names, strict=True):
-            if other.folder == runs.folder:  # each run would count twice
+            if other.folder == runs.folder:  # every run would count twice
                 pairs = f"{other_names['model']} on {other_names['task']} and {names['model']} on {names['task']}"
                 raise DataError(f"expected each model and task once, got {pairs}, which have the same runs")
-        # a block costs about as much as the rest of a step
+        # one block costs about as much as the rest of a step
         width = getattr(runs.model.checkpoint.config, "hidden_size", None) or 1
         size = width**2 * sum(len(text) + 1 for side in runs.task.train.sides for text in side)
         for seed, layer in itertools.product(seeds, layers):
@@ -172,7 +172,7 @@ class _Work:
         self.names.append(names)
 
     def run(self) -> None:
-        """Make the runs, or read them."""
+        """Make the runs, or read finished ones."""
         with crew_of(RunWorker, tuple(self.sets), self.machines, most=len(self.costs)) as crew:
             for job, outcome in execute(runs_plan(self.sets, self.costs), crew):
                 self._take(job, outcome)
@@ -181,7 +181,7 @@ class _Work:
 
     def _take(self, job: RunJob, outcome: Runs | LayerProbeError) -> None:
         if isinstance(outcome, LostWorkerError):
-            # its process may have been lost behind the writing of the result, or another one has made it
+            # its process may have been lost after writing the result, or another one made it
             outcome = self.sets[job.of].read(job) or outcome
         if not isinstance(outcome, LayerProbeError):
             self.runs[job] = outcome
@@ -221,7 +221,7 @@ class _Work:
         return (failed,)
 
     def result(self, tasks: Mapping[str, Task], *, tolerance: float) -> TuningResult:
-        """Return what the runs came to."""
+        """Return the result of the runs."""
         level, rows = current().level, self.rows()
         by_layer: list[LayerOutcome] = []
         floors: list[Floor | None] = []
@@ -250,7 +250,7 @@ class _Work:
 
 
 def _distinct(tasks: Sequence[Task]) -> list[str]:
-    """Return the names of tasks, those of one name with their numbers."""
+    """Return the names of tasks; equal names get numbers."""
     names = [task.name for task in tasks]
     return [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
 
@@ -264,7 +264,7 @@ def run_set(
     save_models: bool = False,
     retry_failed: bool = False,
 ) -> RunSet:
-    """Return the runs of a model on a task, where `finetune` keeps them; for the protocol see `agreed`."""
+    """Return the set of runs of a model on a task in the folder of `finetune`; for the protocol see `agreed`."""
     checkpoint = model.checkpoint
     return RunSet(
         model=model,
@@ -292,13 +292,13 @@ def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> Path:
 
 
 def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, Resolved]:
-    """Return the protocol, the paper's by default, and the model; extraction and fine-tuning pool alike.
+    """Return protocol and model with the same pooling and length; by default the paper's protocol.
 
-    A protocol that is left at its default, the mean or 128 tokens, says nothing. Where neither says how to pool, the
-    model's configuration does: see `Resolved.pooling`.
+    A protocol with the default mean pooling or 128 tokens states nothing. If neither states a pooling, the model's
+    configuration decides: see `Resolved.pooling`.
 
     Raises:
-        DataError: If they say different things, it is no protocol, or the model is to compute in float16.
+        DataError: If they contradict each other, `protocol` is not a protocol, or the model computes in float16.
     """
     chosen = settings_or_default(protocol, Protocol)
     check_precision(checkpoint.asked)
@@ -308,7 +308,7 @@ def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, R
 
 
 def _max_length(protocol: Protocol, options: Model) -> int:
-    """Return at how many tokens texts are cut in fine-tuning; DataError if the options say another length."""
+    """Return the number of tokens at which fine-tuning truncates texts; DataError if the options differ."""
     limit, length = options.max_length, protocol.max_length
     if length == Protocol().max_length:
         return limit or length
@@ -318,7 +318,7 @@ def _max_length(protocol: Protocol, options: Model) -> int:
 
 
 def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:
-    """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
+    """Return the model with the protocol's pooling, unless it states its own; DataError if they differ."""
     if protocol is None or protocol.pooling == Protocol().pooling:
         return checkpoint
     stated, pooling = checkpoint.asked.pooling, protocol.pooling
@@ -330,18 +330,18 @@ def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:
 def check_precision(options: Model) -> None:
     """Raise DataError for float16, in which small gradients vanish."""
     if options.dtype == "float16":
-        raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
+        raise DataError("cannot fine-tune in float16, where small gradients vanish: use float32 or bfloat16")
 
 
 def check_layers(checkpoint: Resolved, layers: object) -> list[int]:
-    """Return layers of a model, `all` or as `as_layers` takes them; raise DataError if it has no such layer."""
+    """Return layers of a model, given as `all` or for `as_layers`; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
     every = isinstance(layers, str) and layers == "all"  # an array is compared by element
     return list(range(n_blocks + 1)) if every else as_layers(layers, n_blocks, of=checkpoint.label)
 
 
 def with_prompts(task: Task, model: Resolved) -> Task:
-    """Return the task with the prompt before every text, or those of queries and documents, as extraction has it."""
+    """Return the task with the prompts of extraction: before every text, or before queries and documents."""
     splits = task.train, task.validation, task.test
     if task.train.prompts is not None:
         train, validation, test = (part.with_prompts(*model.retrieval_prompts) for part in splits)
@@ -353,7 +353,7 @@ def with_prompts(task: Task, model: Resolved) -> Task:
 
 
 STEPS, TEXTS = 3, 64
-"""Of training, after one to warm up, and texts that are embedded for evaluation."""
+"""Timed training steps, after one to warm up, and texts embedded for evaluation."""
 
 
 def plan_tuning(
@@ -364,14 +364,14 @@ def plan_tuning(
     seeds: int = len(PAPER_SEEDS),
     protocol: Protocol | None = None,
 ) -> Estimate:
-    """Time a few steps of the whole model on the task, and say what runs of so many block-steps take; writes nothing.
+    """Estimate the time of runs by timing a few steps of the whole model on the task; writes nothing.
 
     Args:
-        model: A name, a folder, or a `Model`.
-        task: What to learn.
-        block_steps: Number of blocks -> block-steps of all runs, at most.
-        seeds: Of the full sweep that it is compared with.
-        protocol: As for `finetune`.
+        model: A name, a folder or a `Model`.
+        task: The task to fine-tune on.
+        block_steps: Function from the number of blocks to the largest number of block-steps of all runs.
+        seeds: Number of seeds of the full sweep, for comparison.
+        protocol: As in `finetune`.
     """
     task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
@@ -411,10 +411,10 @@ def plan_tuning(
 def seconds_of_run(
     encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None
 ) -> tuple[float, float]:
-    """Estimate how long a fine-tuning run of the whole model takes on an idle machine, and how many times as long here.
+    """Estimate the seconds of a fine-tuning run of the whole model on an idle machine, and the factor for its load.
 
-    On a CPU by the process's own clock on one thread, as threads wait for each other where other processes run: if this
-    does not wait for a core, all threads are timed, too. The encoder is not changed.
+    On a CPU, one thread is timed by the process's own clock, since threads wait for each other if other processes run;
+    if it does not wait for a core, all threads are timed, too. The encoder is not changed.
     """
     model, device = TruncatedEncoder(encoder, encoder.n_layers - 1), encoder.device
     prepare_model(model, protocol)
@@ -440,7 +440,7 @@ def seconds_of_run(
                 read_layers(encoder, model, tokens, batch, [criterion.read], protocol.pooling)
 
         def timed(threads: int) -> list[float]:
-            """Return the seconds of a run by the process's own clock, of a GPU by the wall clock, and by the latter."""
+            """Return the seconds of a run by the process's clock (GPU: the wall clock), and by the wall clock."""
             torch.set_num_threads(threads)
             model.train(protocol.dropout)
             taken = [_seconds(functools.partial(tuner.update, examples, batch), device) for batch in batches]
@@ -450,7 +450,7 @@ def seconds_of_run(
             runs = []
             for steps, of_texts in zip(zip(*taken, strict=True), embedding, strict=True):
                 by_example = [one / len(batch) for one, batch in zip(steps, batches, strict=True)]
-                # the first time, memory is found
+                # the first time includes allocating memory
                 trained = protocol.epochs * len(task.train) * examples_an_item * median(by_example[1:] or by_example)
                 runs.append(trained + evaluated * min(of_texts) / len(tokens.lengths))
             return runs

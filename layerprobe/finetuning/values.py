@@ -1,4 +1,4 @@
-"""What fine-tuning truncated models showed."""
+"""Protocol and results of fine-tuning truncated models."""
 
 import itertools
 import statistics
@@ -26,54 +26,54 @@ from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
-"""How much each layer's loss counts in a joint run, see `layer_weights`."""
+"""Weights of the layers' losses in a joint run, see `layer_weights`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
+    """Settings of fine-tuning a truncated model; the defaults are those of arXiv 2402.13130."""
 
     learning_rate: float = 2e-5
-    """Peak of AdamW's linear schedule. In Python, give `LORA_LEARNING_RATE` with `lora`; the command line does."""
+    """Peak of AdamW's linear schedule. In Python, give `LORA_LEARNING_RATE` with `lora`; the command line does so."""
     weight_decay: float = 0.01
-    """Weight decay of matrices. Norms, and biases that are vectors, have none."""
+    """Weight decay of matrices; norms and bias vectors have none."""
     epochs: int = 10
-    """Passes over the training examples."""
+    """Training epochs."""
     batch_size: int = 32
-    """Examples a step."""
+    """Examples per step."""
     warmup: float = 0.1
     """Share of the steps with a rising learning rate."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
     max_length: int = 128
-    """Tokens a sentence at most."""
+    """Largest number of tokens per text; longer texts are truncated."""
     pooling: Pooling = "mean"
-    """How token states become one embedding."""
+    """Pooling of token states into one embedding."""
     lora: int = field(default=0, metadata=RARE)
-    """Train low-rank adapters of this rank in the place of all weights; 0 trains those."""
+    """Rank of low-rank adapters to train instead of all weights; 0 trains all weights."""
     lora_alpha: int | None = field(default=None, metadata=RARE)
-    """Adapters count by this over their rank. By default twice the rank."""
+    """Adapters are scaled by alpha over their rank. By default twice the rank."""
     lora_modules: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Names of the linear modules that get adapters, such as query,value. By default all of the blocks."""
+    """Names of the linear modules that get adapters, such as query,value. By default all in the blocks."""
     gradient_checkpointing: bool = field(default=False, metadata=RARE)
-    """Compute activations again in the backward pass: less memory, more time."""
+    """Recompute activations in the backward pass: less memory, more time."""
     dropout: bool = field(default=True, metadata=RARE)
-    """Whether what the model's configuration says is dropped out; gradient checkpointing needs it."""
+    """Whether to use the dropout of the model's configuration; gradient checkpointing needs it."""
     evaluations: int = field(default=1, metadata=RARE)
-    """Times an epoch that the validation split is scored: the best of them is kept, and a run goes on from the last."""
+    """Number of evaluations on the validation split per epoch: the best is kept, and training continues."""
     kept_epoch: int = field(default=0, metadata=RARE)
-    """Stop after this epoch (evaluation, where there are several an epoch) and keep it, whatever it scores; 0 keeps the
-    best by validation. The learning rate falls as for all epochs."""
+    """Stop after this epoch (or evaluation, if there are several per epoch) and keep it, whatever its score; 0 keeps
+    the best by validation. The learning rate falls as for all epochs."""
     positive_share: float | None = field(default=None, metadata=RARE)
-    """paraphrase: the threshold is such that this share, 0 to 1, of the validation pairs are at or above it, and not
-    the best on them, as where they are learnt from."""
+    """paraphrase: set the threshold so that this share, 0 to 1, of the validation pairs is at or above it, instead of
+    the best threshold on them, for example because they are trained on."""
 
     def __post_init__(self) -> None:
-        as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
+        as_declared(self)  # 0 and 0.0 are the same protocol, and must give the same folder names
         checks = {
             "at least one epoch": self.epochs >= 1,
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
-            "at least one evaluation an epoch": self.evaluations >= 1,
+            "at least one evaluation per epoch": self.evaluations >= 1,
             "an epoch to keep that is trained": 0 <= self.kept_epoch <= self.epochs * self.evaluations,
             "a share of positives from 0 to 1": 0 <= (self.positive_share or 0) <= 1,
             "room for at least two tokens": self.max_length >= 2,
@@ -86,78 +86,78 @@ class Protocol:
 
 
 LORA_LEARNING_RATE = 2e-4
-"""The rate of adapters, where a command or a TOML file gives none: they need about ten times that of all weights."""
+"""Default learning rate of adapters in commands and TOML files: about ten times that of all weights."""
 
 
 def with_rate(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return fields of a protocol, with the learning rate of adapters where they give a rank and no rate."""
+    """Return fields of a protocol, with the learning rate of adapters if they have a rank and no rate."""
     return {"learning_rate": LORA_LEARNING_RATE, **settings} if settings.get("lora") else settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochMetrics:
-    """What one epoch of fine-tuning left."""
+    """Loss and scores of one epoch of fine-tuning."""
 
     epoch: int
-    """From 1; of a protocol with several evaluations an epoch, which of them."""
+    """Number from 1; with several evaluations per epoch, the number of the evaluation."""
     train_loss: float
-    """Mean over the epoch of the loss of the task's kind."""
+    """Mean training loss over the epoch."""
     validation: dict[str, float]
-    """x 100; of a scan by the primary metric alone."""
+    """Validation scores x 100 by metric; for a scan, the primary metric alone."""
 
 
 Choice = tuple[int, tuple[int, ...]]
-"""How many blocks are kept, and which where these are not the first ones; else none."""
+"""Number of blocks kept, and their numbers if these are not the first ones; else an empty tuple."""
 Place = tuple[Choice, int]
-"""Where a run of one model on one task stands: its blocks and its seed."""
+"""Blocks and seed of a run of one model on one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FineTuningRun:
     """A model truncated at a layer, fine-tuned with one seed; scores are those of the best epoch by validation.
 
-    A scan, one run with a loss at every layer, is one a layer.
+    A scan, one run with a loss at every layer, gives one per layer.
     """
 
     layer: int
     seed: int
     protocol: Protocol
     parameters: int
-    """Of the truncated model, without the pooler; 0 where it failed before that was known."""
+    """Parameters of the truncated model, without pooler; 0 if it failed before that was known."""
     primary: str
-    """The metric that chose the epoch."""
+    """Name of the metric that chose the epoch."""
     best_epoch: int
-    """The epoch with the highest primary metric on the validation split, the first of equals; of a scan, in the mean
-    over layers; or the protocol's."""
+    """The epoch with the highest primary metric on the validation split (for a scan, averaged over layers), the first
+    of equals; or the protocol's `kept_epoch`."""
     validation: dict[str, float]
-    """x 100; empty where it failed. Where the protocol says which epoch is kept, these examples can be among those
+    """Validation scores x 100; empty if the run failed. With `kept_epoch` in the protocol, these examples may have been
     trained on."""
     test: dict[str, float]
-    """x 100; empty where it failed."""
+    """Test scores x 100; empty if the run failed."""
     epochs: tuple[EpochMetrics, ...]
     seconds: float
-    """Wall time of the run; of a scan, of all its layers."""
+    """Wall time of the run; for a scan, of all its layers."""
     peak_memory: int | None
-    """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
+    """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None if unknown."""
     threshold: float | None = None
-    """paraphrase: the cosine from which on a pair counts as one: by the protocol's `positive_share`, else the one that
-    maximises F1 on the validation split."""
+    """paraphrase: the cosine from which a pair counts as a paraphrase: by the protocol's `positive_share`, or else the
+    one with the highest F1 on the validation split."""
     weighting: Weighting | None = field(default=None, metadata=RARE)
-    """Of a scan, how much each layer's loss counts; None of a model that was truncated before it was trained."""
+    """Weights of the layers' losses in a scan; None for a model that was truncated before training."""
     error: str = field(default="", metadata=RARE)
-    """Why it has no scores, in one line; empty where it has."""
+    """Reason for missing scores, in one line; empty if it has scores."""
     model: str = field(default="", metadata=RARE)
-    """What the model is called."""
+    """Name of the model."""
     task: str = field(default="", metadata=RARE)
     """Name of the data."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """Which blocks are kept, from 1; None: the first ones."""
+    """Numbers of the blocks kept, from 1; None: the first ones."""
     directory: Path = field(default=Path(), compare=False, metadata=IN_MEMORY)
-    """Where it is kept, with its weights in `model/` where these were; not known of a run that was read from JSON."""
+    """Directory of the run, with saved weights in `model/`; unknown for a run read from JSON."""
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type["FineTuningRun"], dict[str, Any]]:
-        """Return the fields of JSON, in which the command line names the directory."""
+        """Return this class and its fields from JSON, to which the command line adds the directory."""
         return cls, {name: value for name, value in data.items() if name != "directory"}
 
     @property
@@ -172,13 +172,13 @@ class FineTuningRun:
 
     @property
     def label(self) -> str:
-        """What it is of, in words."""
+        """Model, task, layer and seed, in words."""
         of = f"{self.model} on {self.task}, " if self.model else ""
         return f"{of}{name_of(self.choice, 'layer ')}, seed {self.seed}"
 
 
 def name_of(choice: Choice, what: str = "") -> str:
-    """Return the layer, after what it is called, or which blocks are kept.
+    """Return the layer after a word for it, or the blocks that are kept.
 
     Examples:
         >>> name_of((3, ()), "layer "), name_of((3, (1, 3, 5)), "layer ")
@@ -190,7 +190,7 @@ def name_of(choice: Choice, what: str = "") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOutcome:
-    """The fine-tuning runs of one model on one task at one layer, put together; those that failed are left out."""
+    """Summary of the fine-tuning runs of one model on one task at one layer; failed runs are left out."""
 
     json_tags: ClassVar = ("mean", "std", "interval", "best_seed", "best_seed_score")
 
@@ -198,19 +198,19 @@ class LayerOutcome:
     parameters: int
     seeds: tuple[int, ...]
     primary: str
-    """The metric that mean, deviation and errors are of."""
+    """Name of the metric of mean, deviation and errors."""
     test: dict[str, tuple[float, ...]]
-    """By seed, x 100."""
+    """Test scores x 100 by metric and seed."""
     validation: dict[str, tuple[float, ...]]
-    """By seed, x 100."""
+    """Validation scores x 100 by metric and seed."""
     error: Interval | None = None
-    """Of the mean on the test split, over items and seeds; None for one seed whose outputs are not known."""
+    """Error of the test mean over items and seeds; None for one seed without outputs."""
     validation_error: Interval | None = None
     """The same on the validation split."""
     model: str = field(default="", metadata=RARE)
     task: str = field(default="", metadata=RARE)
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """Which blocks are kept, from 1; None: the first ones."""
+    """Numbers of the blocks kept, from 1; None: the first ones."""
 
     @property
     def choice(self) -> Choice:
@@ -224,7 +224,7 @@ class LayerOutcome:
 
     @property
     def mean(self) -> float:
-        """Of the primary metric on the test split."""
+        """Mean of the primary metric on the test split, x 100."""
         return statistics.fmean(self.scores)
 
     @property
@@ -234,19 +234,19 @@ class LayerOutcome:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the mean on the test split."""
+        """Interval of the mean on the test split."""
         return None if self.error is None else self.error.interval
 
     @property
     def validated(self) -> float:
-        """Mean over seeds of the primary metric on the validation split, x 100: what layers are chosen by."""
+        """Mean over seeds of the primary metric on the validation split, x 100; layers are chosen by it."""
         return statistics.fmean(self.validation[self.primary])
 
     @property
     def best_seed(self) -> int:
         """The seed with the highest primary metric on the validation split, the first of equals.
 
-        Never by test: that would be choosing on what the score is of. It is named, its score is not the layer's.
+        Never by test, which would bias the score. It is listed for reference; the layer's score is the mean.
         """
         validation = self.validation[self.primary]
         return self.seeds[validation.index(max(validation))]
@@ -258,13 +258,13 @@ class LayerOutcome:
 
 
 Curve = tuple[Sequence[LayerOutcome], Floor | None, AgainstBest | None]
-"""What one model scores on one task by layer, the floor there, and how the layers compare with the best of them."""
+"""Scores of one model on one task by layer, the floor, and the comparison of layers with the best of them."""
 
 
 def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None) -> tuple[Column, ...]:
-    """Return what fine-tuning showed of layers as columns of a table; empty of those that were not run.
+    """Return the columns of fine-tuned layers; empty for layers that were not run.
 
-    The primary metric is None where they have different ones.
+    The primary metric is None if layers have different ones.
     """
     title = f"test {metric_title(primary)}" if primary else "test"
 
@@ -283,14 +283,14 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
             meaning="Mean over seeds, x 100.",
             quantity=quantity("test"),
         ),
-        column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds.", more=True),
+        column("std", lambda outcome: outcome.std, form=".2f", meaning="Standard deviation over seeds.", more=True),
         column(
             "interval",
             lambda outcome: outcome.interval,
             title=interval_of(outcomes),
             form=".2f",
             interval=True,
-            meaning="Of the mean.",
+            meaning="Interval of the mean.",
             over=joint_error_sources(outcome.error for outcome in outcomes if outcome and outcome.error)
             or "over new seeds",
         ),
@@ -303,7 +303,7 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
             more=True,
         ),
         column("seed_numbers", lambda outcome: outcome.seeds, (), shown=False),
-        column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="On the test split.", more=True),
+        column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="Test scores by seed.", more=True),
         column(
             "validation",
             lambda outcome: outcome.validated,
@@ -316,7 +316,7 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
         column(
             "best_seed",
             lambda outcome: outcome.best_seed,
-            meaning="By validation; its score is not the layer's.",
+            meaning="By validation, for reference: the layer's score is the mean.",
             more=True,
         ),
     )
@@ -325,10 +325,10 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str | None
 def scored_layers_of(
     outcomes: Sequence[LayerOutcome], influences: ItemInfluences | None = None, **names: str
 ) -> ScoredLayers:
-    """Return the test scores of fine-tuned layers, the first blocks each, as two results are compared by."""
+    """Return the test scores of layers fine-tuned with their first blocks, to compare two results."""
     outcomes = [outcome for outcome in outcomes if not outcome.blocks]
     if not outcomes:
-        raise DataError("expected layers that were fine-tuned to compare, got none of the first blocks")
+        raise DataError("cannot compare: no layer was fine-tuned with the first blocks")
     first = outcomes[0]
     return ScoredLayers(
         **{"model": first.model, "task": first.task, **names},
@@ -343,20 +343,20 @@ def scored_layers_of(
 
 
 def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
-    """Return that of the layer with the highest mean on the validation split, the earlier one of equals.
+    """Return the outcome of the layer with the highest mean on the validation split, the earlier of equals.
 
-    Never by test: that is what its score is of.
+    Never by test, which would bias its score.
     """
     return max(outcomes, key=lambda outcome: outcome.validated)
 
 
 def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
-    """Return whether the layer that is best by validation is not above the floor: then none is recommended."""
+    """Return whether the best layer by validation is not above the floor, so that none is recommended."""
     return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
 
 
 def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table:
-    """Return what fine-tuning models on tasks showed, a row a layer of each; `first` are columns that name these."""
+    """Return the table of fine-tuned layers, one row per layer of each model and task; `first` are columns of names."""
     rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
     outcomes, primaries = [row[0] for row in rows], {row[0].primary for row in rows}
     primary = min(primaries) if len(primaries) == 1 else None
@@ -368,11 +368,7 @@ def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table
         columns=(
             *first,
             *layer_columns((outcome.layer for outcome in outcomes), [outcome.parameters for outcome in outcomes]),
-            *(
-                (Column("kept", kept, dtype="string", meaning="Which blocks, where these are not the first."),)
-                if kept
-                else ()
-            ),
+            *((Column("kept", kept, dtype="string", meaning="Blocks, if these are not the first."),) if kept else ()),
             *((Column("metric", [outcome.primary for outcome in outcomes], form=metric_title),) if not primary else ()),
             *outcome_columns(outcomes, primary),
             *behind_columns(behind),
@@ -390,7 +386,7 @@ def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table
 
 
 def outcome_charts(*, floor: str = "", by: str = "", x: str = "layer") -> tuple[Chart, ...]:
-    """Return test scores by layer with their seeds, and against size."""
+    """Return charts of test scores by layer, with seeds, and of scores versus size."""
     test = Line("mean", interval="interval", seeds="by_seed")
     chart = Chart(lines=(test,), name="outcomes", x=x, by=by, floor=floor, chosen="best by validation")
     size = replace(chart, name="size", heading="Score versus size", kind="cost", x="parameters", label=x, floor="")
@@ -398,33 +394,33 @@ def outcome_charts(*, floor: str = "", by: str = "", x: str = "layer") -> tuple[
 
 
 def interval_of(outcomes: Iterable[LayerOutcome | None]) -> str:
-    """Return the title of the column of their intervals, with the level where errors say it."""
+    """Return the title of the column of intervals, with the level if known."""
     levels = {outcome.error.level for outcome in outcomes if outcome and outcome.error}
     return interval_title(*levels) if len(levels) == 1 else "interval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TuningResult(Shown):
-    """Models fine-tuned on tasks: all runs, and what they come to by model, task and layer."""
+    """Models fine-tuned on tasks: all runs, and their summaries by model, task and layer."""
 
     level: float
     """Confidence level of the intervals, such as 0.95."""
     runs: tuple[FineTuningRun, ...]
-    """In the order of models, tasks, seeds and layers; those that failed say why."""
+    """Runs in the order of models, tasks, seeds and layers; failed runs have an error."""
     outcomes: tuple[LayerOutcome, ...]
-    """In the order of models and tasks, by layer, ascending."""
+    """Summaries in the order of models and tasks, by ascending layer."""
     floors: tuple[Floor | None, ...]
-    """What a trivial answer scores on the test split by the primary metric, of each model and task; None where there
+    """Score of a trivial baseline on the test split by the primary metric, for each model and task; None where there
     is none."""
     compared: tuple[AgainstBest | None, ...]
-    """The test scores of the layers compared with the best of them, of each model and task; None where that cannot be
-    said."""
+    """Test scores of the layers compared with the best of them, for each model and task; None where errors are
+    unknown."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
-    """Of the test items on the scores of one model on one task, by layer and seed; None where that was not saved."""
+    """Influences of the test items on the scores of one model on one task, by layer and seed; None if not saved."""
 
     @property
     def scored_layers(self) -> ScoredLayers:
-        """What it is compared with another result by; DataError of several models or tasks."""
+        """The scores by which it is compared with another result; DataError for several models or tasks."""
         if len(self.floors) != 1:
             raise DataError(
                 f"expected one model fine-tuned on one task to compare, got {len(self.floors)} pairs of them"
@@ -433,17 +429,17 @@ class TuningResult(Shown):
 
     @property
     def scored(self) -> tuple[FineTuningRun, ...]:
-        """The runs that are finished."""
+        """The finished runs."""
         return tuple(run for run in self.runs if not run.error)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Each run that failed, or layer of a scan, and why."""
+        """Each failed run, or layer of a scan, with the reason."""
         return tuple(f"{run.label}: {run.error}" for run in self.runs if run.error)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those that failed."""
+        """The failed runs."""
         return tuple(f"left out: {failure}" for failure in self.failures)
 
     @property
@@ -453,7 +449,7 @@ class TuningResult(Shown):
 
     @property
     def curves(self) -> dict[tuple[str, str], Curve]:
-        """What is known by model and task."""
+        """Scores by layer, floor and comparison, by model and task."""
         grouped = itertools.groupby(self.outcomes, key=lambda outcome: (outcome.model, outcome.task))
         parts = [(key, tuple(outcomes)) for key, outcomes in grouped]
         return {
@@ -463,13 +459,13 @@ class TuningResult(Shown):
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest primary metric on the validation split, the earlier one of equals.
+        """The layer with the highest primary metric on the validation split, the earlier of equals.
 
         Raises:
-            DataError: If there are several models or tasks: each has a best layer.
+            DataError: If there are several models or tasks, each with its own best layer.
         """
         if len(self.floors) > 1:
-            raise DataError(f"expected one model and one task to have a best layer, got {len(self.floors)} pairs")
+            raise DataError(f"expected one model and one task, to name the best layer, got {len(self.floors)} pairs")
         return best_by_validation(self.outcomes).layer
 
     @property
@@ -480,7 +476,7 @@ class TuningResult(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer is best by validation, what it scores on test, and which others may be as good."""
+        """The best layer by validation, its test score, and the layers that may be as good."""
         models, tasks = (tuple(dict.fromkeys(names)) for names in zip(*self._names, strict=True))
         counts = {"runs": len(self.runs), "failed": len(self.failures), "curves": len(self.curves)}
         facts = {name: Fact(value=value, unit="count") for name, value in counts.items() if value}
@@ -531,7 +527,7 @@ class TuningResult(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a model, task and layer: what fine-tuning it showed."""
+        """One row per model, task and layer."""
         return self._table(list(self.curves))
 
     def _table(self, keys: Sequence[tuple[str, str]]) -> Table:
@@ -547,7 +543,7 @@ class TuningResult(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """Of several tasks, a table each."""
+        """With several tasks, one table per task."""
         keys: dict[str, list[tuple[str, str]]] = {}
         for key in self.curves:
             keys.setdefault(key[1], []).append(key)
@@ -561,7 +557,7 @@ class TuningResult(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where the models and tasks are from, and how they were trained."""
+        """Models, tasks and settings of training."""
         models, tasks = (dict.fromkeys(names) for names in zip(*self.curves, strict=True))
         protocol = to_dict(self.runs[0].protocol)
         return {

@@ -32,7 +32,7 @@ def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tm
     failed = layerprobe(*command)
     assert failed.code == 1
     assert "1 run of 8 failed: try again with --retry-failed" in failed.out
-    assert "layer 3, seed 1: the loss became nan (it failed before" in failed.err
+    assert "layer 3, seed 1: the loss became nan (this run failed before" in failed.err
     assert failed.err.count("error: ") == 0
     assert layerprobe(*command, "--retry-failed").code == 0
 

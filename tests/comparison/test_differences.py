@@ -151,7 +151,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line() -> None:
         (result(right[:, :, 1:]), "which hold different items"),
         (changed(result(right, saved=False), task="other"), "on the same items, got task and other"),
         (changed(made, scores={9: (1.0,)}), "layers in common, got none"),
-        (changed(made, scores={0: (1.0,)}), r"influences on each of 1 scores of task, got 4"),
+        (changed(made, scores={0: (1.0,)}), r"influences on 1 scores of task, got 4"),
         ("model", "score, probe, finetune or find, got a str"),
     ):
         with pytest.raises(DataError, match=words):

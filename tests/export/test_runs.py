@@ -210,7 +210,7 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     _, directories = tuned(bert, tmp_path / "cache", layers=(1,), save=False)
     with pytest.raises(
         DataError,
-        match="was made without --save-models, so its weights were not kept: repeat `layerprobe finetune` with",
+        match="has no weights, since it was made without --save-models: repeat `layerprobe finetune` with",
     ):
         export_model(directories[0], tmp_path / "out")
     _, directories = tuned(bert, tmp_path / "cache", layers=(1,))
@@ -218,7 +218,8 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     shutil.copytree(directories[0], damaged)
     (damaged / "model" / "layerprobe.json").write_text(json.dumps({"model": 1}))
     with pytest.raises(
-        DamagedStoreError, match=r"damaged/model/layerprobe\.json: its checksum does not .*: repeat `layer"
+        DamagedStoreError,
+        match=r"damaged/model/layerprobe\.json: its checksum does not .*: to make it again, repeat `layer",
     ):
         export_model(damaged, tmp_path / "out")
     (damaged / "model" / "SHA256SUMS").unlink()

@@ -169,7 +169,7 @@ def test_modules_are_named(encoder: Encoder) -> None:
     model = TruncatedEncoder(encoder, 2)
     prepare_model(model, dataclasses.replace(LORA, lora_modules=("query", "attention.self.value")))
     assert len(trained_names(model)) == 2 * 2 * 2
-    message = "no linear module of .* is named q_proj: expected some of dense, key, query, value, or the end of a path"
+    message = "no linear module of .* is named q_proj: choose from dense, key, query, value, or give the end of a path"
     with pytest.raises(ModelError, match=message):
         prepare_model(TruncatedEncoder(encoder, 2), dataclasses.replace(LORA, lora_modules=("q_proj", "query")))
 

@@ -36,7 +36,7 @@ def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_
         gold = task.split(split).gold
         assert evaluate_outputs(kind, outputs.of(2, split), gold, threshold=run.threshold).metrics == metrics
     shutil.rmtree(run.directory)
-    with pytest.raises(StoreError, match="after its run was read, so intervals would be missing: run the same command"):
+    with pytest.raises(StoreError, match="after its run was read, so intervals would be missing: repeat the command"):
         run_items(task, [run])
 
 
@@ -69,7 +69,7 @@ def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCa
     (directory / OUTPUTS).write_bytes(data)
     with caplog.at_level(logging.WARNING):
         assert load_finished(directory) is None
-    assert "the run is done again" in caplog.text
+    assert "the run will be repeated" in caplog.text
 
 
 def test_other_layers_and_splits_are_refused() -> None:

@@ -162,7 +162,7 @@ def test_a_garbled_result_is_made_again(
         assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
     assert trained == [(3, 0)]
     warnings = [record.getMessage() for record in caplog.records]
-    assert all(str(file) in text and "the run is done again" in text and "\n" not in text for text in warnings)
+    assert all(str(file) in text and "the run will be repeated" in text and "\n" not in text for text in warnings)
     assert warnings
     assert run_in(finished, 3, 0) is not None
 
@@ -386,7 +386,9 @@ def test_a_run_that_fails_is_marked_and_not_tried_again(
     assert text_of(run_directory(where, 3, 0) / FAILED)["torch"] == torch.__version__
     assert failing == [(1, 0), (3, 0)]
     mark = run_directory(where, 3, 0) / FAILED
-    with pytest.raises(TrainingError, match=r"the loss became nan \(it failed before: to try again, remove ") as caught:
+    with pytest.raises(
+        TrainingError, match=r"the loss became nan \(this run failed before: to try again, remove "
+    ) as caught:
         sweep(folder, tmp_path)
     assert str(mark) in str(caught.value)
     assert failing == [(1, 0), (3, 0)]

@@ -79,7 +79,7 @@ def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: S
     examples = task.split(split)
     same = dataclasses.replace(examples, targets=(1.0,) * len(examples))
     message = (
-        f"expected different targets in the {split} split of a task of kind {kind}, got one for all of 32 examples"
+        f"expected different targets in the {split} split of a task of kind {kind}, got the same for all 32 examples"
     )
     with pytest.raises(DataError, match=message) as caught:
         tuned(encoder, 1, dataclasses.replace(task, **{split: same}))

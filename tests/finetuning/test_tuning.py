@@ -102,7 +102,7 @@ def test_there_is_a_row_for_each_model_layer_and_seed(undisturbed: TuningResult)
     for found in undisturbed.outcomes:
         rows = [run for run in undisturbed.runs if (run.model, run.layer) == (found.model, found.layer)]
         assert found.scores == tuple(run.test["spearman"] for run in rows)
-    with pytest.raises(DataError, match="expected one model and one task to have a best layer, got 2 pairs"):
+    with pytest.raises(DataError, match="expected one model and one task, to name the best layer, got 2 pairs"):
         _ = undisturbed.best_layer
 
 
@@ -224,7 +224,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(inputs: Path, cache: Pa
     found = tuned(inputs, cache)
     (failed,) = [run for run in found.runs if run.error]
     assert (failed.layer, failed.seed) == (3, 1)
-    assert failed.error.startswith("the loss became nan (it failed before: to try again, remove ")
+    assert failed.error.startswith("the loss became nan (this run failed before: to try again, remove ")
     assert found.outcomes[-1].seeds == (0,)
     assert found.outcomes[:3] == undisturbed.outcomes[:3]
     assert [check.name for check in found.conclusion.checks] == ["runs failed", "not compared"]
@@ -372,5 +372,5 @@ def test_bad_input_is_told_before_anything_is_loaded(
         finetune(bert, toy_task(), [1], scan=True)
     with pytest.raises(DataError, match=r"expected layers of .*bert to fine-tune, got none"):
         finetune(bert, toy_task(), [])
-    with pytest.raises(DataError, match="got float16"):
+    with pytest.raises(DataError, match="cannot fine-tune in float16"):
         finetune(Model(str(inputs / "bert"), dtype="float16", device="cpu"), toy_task(), [1])

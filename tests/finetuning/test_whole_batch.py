@@ -136,7 +136,7 @@ def test_where_memory_runs_out_one_group_is_kept_and_then_a_smaller_one(
         trainer.update(prepared(encoder), np.arange(10))
     assert trainer.cached
     assert trainer.limit.tokens == 40
-    assert "out of memory at step 1 of 20: from here on every text is embedded twice" in caplog.text
+    assert "out of memory at step 1 of 20: continuing with every text embedded twice" in caplog.text
     torch.testing.assert_close(gradients(trainer), expected, rtol=1e-4, atol=1e-7)
 
     def shorter(*arguments: Any) -> dict[str, Tensor]:

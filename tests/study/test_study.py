@@ -752,7 +752,7 @@ def test_settings_that_contradict_each_other_are_refused(models: dict[str, str],
             finetune(given(model, options), task, [1], seeds=seeds)
     with pytest.raises(DataError, match="to fine-tune, got none"):
         finetune(given(model, options), task, [])
-    with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
+    with pytest.raises(DataError, match="cannot fine-tune in float16, where small gradients vanish"):
         find(given(model, dataclasses.replace(options, dtype="float16")), task)
 
 

@@ -123,7 +123,7 @@ def test_settings_that_cannot_be(folder: Path, tmp_path: Path) -> None:
         AdaptationProtocol(masking_rate=0)
     with pytest.raises(DataError, match="random and kept shares from 0, together at most 1"):
         AdaptationProtocol(random_share=0.6, kept_share=0.6)
-    with pytest.raises(DataError, match="float16, whose small gradients vanish"):
+    with pytest.raises(DataError, match="float16, where small gradients vanish"):
         adapted(folder, tmp_path / "out", options=Model(device="cpu", dtype="float16"))
 
 
