@@ -4,6 +4,7 @@ These are the documents and the research with links as they are on the site, the
 commands printed with --json, and the reference of the command line from its code.
 """
 
+import ast
 import collections
 import os
 import re
@@ -65,6 +66,23 @@ def with_links(text: str, page: Path) -> str:
     return LINK.sub(link, text)
 
 
+def with_modules(text: str, folder: Path) -> str:
+    """Write a page for each module of a list, `::: module` a line; return the text with a table of links to them."""
+
+    def table(found: re.Match[str]) -> str:
+        rows = ["| module | |", "|---|---|"]
+        for module in found[0].split()[1::2]:
+            folder.mkdir(exist_ok=True)
+            page = f"---\ntitle: {module}\n---\n\n::: {module}\n    options:\n      heading_level: 1\n"
+            (folder / f"{module}.md").write_text(page, encoding="utf-8")
+            source = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+            about = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
+            rows.append(f"| [{module}](python/{module}.md) | {_cell(' '.join(about.split()))} |")
+        return "\n".join([*rows, ""])
+
+    return re.sub(r"(?:^::: \S+\n+)+", table, text, flags=re.MULTILINE)
+
+
 def write_documents(out: Path) -> None:
     """Copy what is published, and rewrite the links of its pages."""
     for folder in (DOCS, RESEARCH):
@@ -72,7 +90,8 @@ def write_documents(out: Path) -> None:
             place = out / (staged(path) or "")
             place.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".md":
-                place.write_text(with_links(path.read_text(encoding="utf-8"), path), encoding="utf-8")
+                text = with_modules(with_links(path.read_text(encoding="utf-8"), path), place.parent / "python")
+                place.write_text(text, encoding="utf-8")
             else:
                 shutil.copyfile(path, place)
 
