@@ -93,7 +93,7 @@ def read_share(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0.01 <= share <= 1:
-        raise DataError(f"expected a share from 1% to 100%, such as 15% or 0.15, got {text!r}")
+        raise DataError(f"expected a share from 1 % to 100 %, such as 15% or 0.15, got {text!r}")
     return share
 
 

@@ -31,14 +31,14 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural(noun)}"
 
 
-def in_percent(level: float, sign: str = "%") -> str:
+def in_percent(level: float) -> str:
     """Return a confidence level in percent with all of its digits: rounding could claim certainty.
 
     Examples:
-        >>> in_percent(0.95), in_percent(0.975), in_percent(0.9999, " %")
-        ('95%', '97.5%', '99.99 %')
+        >>> in_percent(0.95), in_percent(0.975), in_percent(0.9999)
+        ('95 %', '97.5 %', '99.99 %')
     """
-    return f"{100 * level:.12g}{sign}"
+    return f"{100 * level:.12g} %"
 
 
 def told_apart(value: float, other: float, digits: int, sign: str = "") -> str:

@@ -70,7 +70,7 @@ def test_what_is_no_layer_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "x", "0", "0.5%", "101%", "nan", "-5%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(
-        DataError, match=re.escape(f"expected a share from 1% to 100%, such as 15% or 0.15, got {text!r}")
+        DataError, match=re.escape(f"expected a share from 1 % to 100 %, such as 15% or 0.15, got {text!r}")
     ):
         read_share(text)
 

@@ -159,6 +159,17 @@ def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPat
     assert "Keep 4 of 8 blocks" in outputs.filled(other)
 
 
+def prose(page: Path) -> str:
+    """Return the text of a page without code, outputs and the targets of links."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_percent_has_a_space_before_it(page: Path) -> None:
+    assert re.findall(r".*\d%.*", prose(page)) == []
+
+
 def test_the_readme_quotes_the_demo_as_it_prints_today() -> None:
     conclusion = load(ROOT / "docs" / "gallery" / "finding.json").conclusion
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

@@ -557,7 +557,7 @@ NumberOfTexts = Annotated[
         parser=_number_of_texts,
         metavar="N|all",
         help="Texts to read, drawn at random.",
-        show_default="128, doubled until 99% of bootstrap samples agree",
+        show_default="128, doubled until 99 % of bootstrap samples agree",
     ),
 ]
 RuleName = Annotated[

@@ -124,7 +124,7 @@ class Differences(Shown):
                 of_errors(
                     "interval",
                     lambda error: error.interval,
-                    title=f"{in_percent(self.level, ' %')} interval",
+                    title=f"{in_percent(self.level)} interval",
                     form="+.2f",
                     meaning="Of the difference; all layers share the level.",
                     interval=True,

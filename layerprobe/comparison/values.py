@@ -155,7 +155,7 @@ class Comparison(Shown):
     def among(self, differences: Sequence[Interval], label: Callable[[str], str], *, several: bool) -> Table:
         """Return the rows of this reference; of several with differences to the first, and names by `label`."""
         curve, errors = self.curve, self.curve.uncertainty
-        pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
+        pairs, level = tuple(enumerate(curve.reference_layers)), f"{in_percent(errors.level)} " if errors else ""
         against = "the layer before" if self.alone else "each reference" if several else "the reference"
         same = self.alone or all(layer == other for layer, other in pairs)
         bands = zip(errors.band_lower, errors.band_upper, strict=True) if errors else ()

@@ -387,7 +387,7 @@ def plan_tuning(
         title=f"Fine-tuning {short_name(checkpoint.name)} ({n_blocks} blocks)",
         seconds=run_seconds * steps / (n_blocks + 1),
         load=slower,
-        computed_on=f"{checkpoint.computed_on}, {steps / full:.0%} of a full sweep (every layer with "
+        computed_on=f"{checkpoint.computed_on}, {100 * steps / full:.0f} % of a full sweep (every layer with "
         f"{counted(seeds, 'seed')}, about {sweep})",
         details=(
             f"Each run is {counted(protocol.epochs, 'epoch')} of {train:,} examples ({validation:,} for validation, "

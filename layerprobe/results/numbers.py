@@ -26,7 +26,7 @@ def typeset_text(plain: str) -> str:
     r"""Return a sentence with true minus signs, non-breaking percent signs, and × 100.
 
     Examples:
-        >>> typeset_text("R2 x 100 is -0.5 (95% -1.0 to 0.0) of all-MiniLM-L6-v2")
+        >>> typeset_text("R2 x 100 is -0.5 (95 % -1.0 to 0.0) of all-MiniLM-L6-v2")
         'R2 × 100 is −0.5 (95\xa0% −1.0 to 0.0) of all-MiniLM-L6-v2'
     """
     signs = re.sub(r"(?<![\w.\-])-(?=[\d.])", "−", plain)

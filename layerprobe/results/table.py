@@ -391,7 +391,7 @@ def chance(share: float) -> str:
 
 def interval_title(level: float) -> str:
     """Return the title of a column of intervals."""
-    return f"{in_percent(level, ' %')} interval"
+    return f"{in_percent(level)} interval"
 
 
 def p_value(probability: float) -> str:

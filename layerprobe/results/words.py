@@ -252,7 +252,7 @@ _UNITS: dict[str, Callable[[Fact, float, str], str]] = {
     "score": _decimal(1),
     "similarity": _decimal(2),
     "share": _share,
-    "level": lambda _, number, __: in_percent(number, " %"),
+    "level": lambda _, number, __: in_percent(number),
     "chance": lambda _, number, __: chance(number),
     "times": _times,
     "parameters": lambda _, number, __: millions(round(number)),
@@ -273,7 +273,7 @@ def _ends(fact: Fact) -> tuple[float, float]:
 def _level(fact: Fact) -> str:
     if fact.level is None:
         raise KeyError("level")
-    return in_percent(fact.level, " %")
+    return in_percent(fact.level)
 
 
 def _named(value: str) -> str:

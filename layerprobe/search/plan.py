@@ -224,8 +224,8 @@ def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], sett
         runs = "the first run of each cost together"
     if cost > left:
         raise DataError(
-            f"expected a budget for at least {least}, got {left / full:.1%} of {sweeps}: {runs} {cost / full:.1%}, "
-            f"so give at least {math.ceil(1000 * cost / full) / 10}%"
+            f"expected a budget for at least {least}, got {100 * left / full:.1f} % of {sweeps}: {runs} "
+            f"{100 * cost / full:.1f} %, so give at least {math.ceil(1000 * cost / full) / 10}%"
         )
 
 

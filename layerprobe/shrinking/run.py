@@ -566,7 +566,7 @@ def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
         case (float(least), "%"):
             left, of_whole = work.parameters, work.description.parameters[-1]
             fits = [k for k in range(1, most + 1) if left[k] <= least * of_whole]
-            reached = f"a model of one block has {left[1] / of_whole:.1%} of the parameters"
+            reached = f"a model of one block has {100 * left[1] / of_whole:.1f} % of the parameters"
         case (float(least), "x"):
             speeds = work.speeds(range(1, n_blocks))
             fits = [k for k, (_, lower, _) in speeds.items() if lower >= least]

@@ -136,8 +136,8 @@ def _few_decide(measure: Measure, name: str, shares: Sequence[float], layers: ra
     worst = min(where, key=lambda i: shares[i])
     return (
         f"{_span(where)} of {name}: a few {units} decide over the layer: its HSIC has the effective sample size of "
-        f"{shares[worst]:.0%} of them (layer {worst}), so similarities may be off by more than their intervals say: "
-        f"look for {units} that are unlike the others, or compare {measure.robustly}"
+        f"{100 * shares[worst]:.0f} % of them (layer {worst}), so similarities may be off by more than their intervals "
+        f"say: look for {units} that are unlike the others, or compare {measure.robustly}"
     )
 
 
@@ -172,9 +172,9 @@ def _outliers(measure: Measure, name: str, layers: Layers) -> str | None:
     held = f"one of {layer.n_features} features holds" if count == 1 else f"three of {layer.n_features} features hold"
     share = layer.top_dimension_share if count == 1 else layer.top_three_share
     return (
-        f"{_span(list(counts))} of {name}: {held} {share:.0%} of the variance (layer {worst}) and at least "
-        f"{_weight(layer, count):.0%} of its HSIC: similarity follows outlier features and hides the others: "
-        f"compare with {option('normalize', 'zscore')}"
+        f"{_span(list(counts))} of {name}: {held} {100 * share:.0f} % of the variance (layer {worst}) and "
+        f"at least {100 * _weight(layer, count):.0f} % of its HSIC: similarity follows outlier features and hides the "
+        f"others: compare with {option('normalize', 'zscore')}"
     )
 
 

@@ -125,7 +125,7 @@ def tokens_phrase(tokens: tuple[int, int]) -> str:
 def missing_sentence(missing: float, tokens: tuple[int, int]) -> str:
     """Return the share of texts' tokens that are no longer in the vocabulary, and what to do."""
     return (
-        f"{missing:.0%} of their tokens were removed from its vocabulary, which has {tokens_phrase(tokens)}, and are "
-        "spelt with shorter ones, so embeddings are worse: keep the tokens of texts in this language and domain, or "
-        "use the whole model"
+        f"{100 * missing:.0f} % of their tokens were removed from its vocabulary, which has {tokens_phrase(tokens)}, "
+        "and are spelt with shorter ones, so embeddings are worse: keep the tokens of texts in this language and "
+        "domain, or use the whole model"
     )

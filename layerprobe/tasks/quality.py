@@ -121,4 +121,4 @@ def text_quality(texts: Sequence[str]) -> DataQuality:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
+    return f"{100 * share:.{1 if 0 < share < 0.1 else 0}f} %"

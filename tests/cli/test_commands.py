@@ -348,7 +348,7 @@ def test_check_looks_at_data(
     assert done.json["data"]["n_texts"] == 2
     assert done.json["data"]["unknown_characters"] == 0.75
     assert f"note: {texts}: read as utf-16 text; --format chooses otherwise" in done.err
-    assert "cannot read these texts: 75% of their characters are unknown to its tokenizer" in done.err
+    assert "cannot read these texts: 75 % of their characters are unknown to its tokenizer" in done.err
 
 
 def test_what_is_odd_about_data_is_said_before_the_work(
@@ -409,7 +409,7 @@ def test_check_measures_backends_on_the_texts_that_are_given(
     printed = layerprobe("check", pair[0], "--texts", tmp_path / "texts.txt").out
     assert seen == [["a b c", "b c d e"]]
     assert re.search(r"onnx +1,040 +1\.04 +0\.97 to 1\.11  equals torch", printed), printed
-    measured = "1.04 times as fast as torch with 2 threads, 95% interval 0.97 to 1.11"
+    measured = "1.04 times as fast as torch with 2 threads, 95 % interval 0.97 to 1.11"
     advice = f"--backend auto takes torch: onnx is as fast ({measured})"
     assert advice in " ".join(printed.split())
 

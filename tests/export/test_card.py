@@ -94,7 +94,7 @@ def test_what_it_says() -> None:
         "# org/model, truncated at layer 2\n",
         "org/model, revision 0123456789abcdef0123456789abcdef01234567 (bert)",
         "2 of 3: the embeddings and the first 2 blocks\n",
-        "300 instead of 400 (25.0% less;",
+        "300 instead of 400 (25.0 % less;",
         "the mean over the tokens, 16 features",
         "cut at 64 tokens",
         "those of the base model; not fine-tuned",
@@ -116,7 +116,7 @@ def test_of_a_model_of_some_blocks_it_says_which_and_what_they_save(layer: int, 
     text = card(described(blocks=(1, 5, 6), whole_parameters=whole), layer, LAYOUT)
     assert f"{layer} of 3: the embeddings {said}\n" in text
     saved = 1 - (100 + 100 * layer) / 900
-    assert f"**Parameters:** {100 + 100 * layer} instead of 900 ({saved:.1%} less;" in text
+    assert f"**Parameters:** {100 + 100 * layer} instead of 900 ({100 * saved:.1f} % less;" in text
 
 
 def test_random_weights_are_told() -> None:

@@ -93,8 +93,8 @@ def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: (90.0, 1.0))
     timed = plan_tuning(given(str(folder), Model(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     assert timed.sentence == (
-        "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "
-        "seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."
+        "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16 % of a full sweep (every layer with "
+        "5 seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."
     )
     assert "busy" not in replace(timed, load=1.9).sentence
     assert (

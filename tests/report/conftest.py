@@ -264,7 +264,7 @@ def zero_shot(n_layers: int, level: float) -> LayerScores:
 MEASURED = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)
 """CKA of the embedded RTD model against the embedded MLM model."""
 CAUTIONS = (
-    "layers 5 to 8 of rtd: one of 768 features holds 19% of the variance (layer 8) and at least 31% of its HSIC:"
+    "layers 5 to 8 of rtd: one of 768 features holds 19 % of the variance (layer 8) and at least 31 % of its HSIC:"
     " similarity follows outlier features and hides the others: compare with --normalize zscore",
 )
 

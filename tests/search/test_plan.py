@@ -194,7 +194,7 @@ def test_the_budget_is_kept(budget: float) -> None:
 def test_a_budget_below_one_run_says_what_one_costs() -> None:
     with pytest.raises(
         DataError,
-        match=r"at least one run, got 1\.0% of a full sweep: the first run costs 2\.9%, so give at least 2\.9%",
+        match=r"at least one run, got 1\.0 % of a full sweep: the first run costs 2\.9 %, so give at least 2\.9%",
     ):
         next_run(Evidence(n_blocks=6), SearchSettings(budget=0.01))
     assert next_run(Evidence(n_blocks=6), SearchSettings(budget=0.029)).run is not None

@@ -383,7 +383,7 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": True}, "expected a number of blocks such as 3"),
         ({"size": ["a"]}, "expected a number of blocks such as 3"),
         ({"size": "half"}, "expected a number of blocks such as 3"),
-        ({"size": "1.5%"}, r"reached: a model of one block has \d\d\.\d% of the parameters, got 1\.5%$"),
+        ({"size": "1.5%"}, r"reached: a model of one block has \d\d\.\d % of the parameters, got 1\.5%$"),
         pytest.param(
             {"size": "1000x"},
             r"reached: a model of one block is (about as fast|[\w .]*times as fast).*, got 1000x$",
@@ -694,5 +694,5 @@ def test_vocabularies_that_cannot_be(tmp_path: Path, how: dict[str, Any], messag
 def test_a_task_in_another_language_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "missing_share", lambda tokenizer, texts: 0.25)
     result = of_sentences(families(tmp_path), toy_task_of("sts"), size="all", vocabulary=130)
-    expected = "of the task's texts, 25% of their tokens were removed from its vocabulary, which has 130 of 330 tokens"
+    expected = "of the task's texts, 25 % of their tokens were removed from its vocabulary, which has 130 of 330 tokens"
     assert any(warning.startswith(expected) for warning in result.warnings)

@@ -76,7 +76,7 @@ def test_a_few_texts_that_decide_are_told(measure: Measure, remedy: str) -> None
     assert line.startswith(
         "layers 5 and 6 of bert: a few texts decide over the layer: its HSIC has the effective sample"
     )
-    assert "12% of them (layer 6)" in line
+    assert "12 % of them (layer 6)" in line
     assert f"or compare {remedy}" in line
     (line,) = cautions(measure, 2758, *models, n_groups=300, effective_shares=shares)
     assert "bert: a few groups decide" in line
@@ -235,14 +235,14 @@ def test_the_chance_level_of_procrustes_is_a_little_below_the_truth(n: int, d: i
 def test_one_outlier_feature_is_told() -> None:
     outlier = {"top_dimension_share": 0.3, "top_three_share": 0.32, "chance_cka": 0.003}
     (line,) = told(DEBIASED, layers(0, 9, 10, 11, 12, **outlier))
-    assert line.startswith("layers 0 and 9 to 12 of electra: one of 768 features holds 30% of the variance (layer 0)")
-    assert "at least 74% of its HSIC" in line
+    assert line.startswith("layers 0 and 9 to 12 of electra: one of 768 features holds 30 % of the variance (layer 0)")
+    assert "at least 74 % of its HSIC" in line
     assert "--normalize zscore" in line
 
 
 def test_three_outlier_features_are_told() -> None:
     (line,) = told(DEBIASED, layers(5, top_dimension_share=0.14, top_three_share=0.42, chance_cka=0.004))
-    assert line.startswith("layer 5 of electra: three of 768 features hold 42% of the variance (layer 5) and at least")
+    assert line.startswith("layer 5 of electra: three of 768 features hold 42 % of the variance (layer 5) and at least")
 
 
 @pytest.mark.parametrize("measure", UNBIASED, ids=lambda measure: measure.title)

@@ -116,7 +116,8 @@ def test_a_threshold_is_not_fitted_to_what_was_learnt(model: lp.Model, tmp_path:
     export_model(finding, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert (
-        f"The threshold of its outputs, {finding.final.threshold:.4f}, is such that {share:.1%} of the examples" in card
+        f"The threshold of its outputs, {finding.final.threshold:.4f}, is such that {100 * share:.1f} % of the examples"
+        in card
     )
 
 

@@ -437,7 +437,7 @@ def test_texts_that_are_cut_are_reported_once_for_all_folds(
 
 
 def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the first run costs 5\.0%, so give at least 5\.0%"):
+    with pytest.raises(DataError, match=r"the first run costs 5\.0 %, so give at least 5\.0%"):
         found(six, tmp_path, budget=0.01, start=6)
 
 

@@ -269,7 +269,7 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
     [
         ((0, 0), {}, DataError, "expected different models, got .*six and .*six, which are the same"),
         ((), {}, DataError, "expected at least one model, got none"),
-        ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0%"),
+        ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0 %"),
         ((0, 2), {}, ModelError, "nothing here"),
     ],
     ids=["twice", "none", "budget", "missing"],

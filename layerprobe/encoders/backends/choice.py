@@ -59,7 +59,7 @@ class BackendSurvey:
             return "no other can be taken"
         times, low, high = self.speedups[self._fastest]
         threads = counted(self.threads, "thread")
-        figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
+        figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95 % interval {low:.2f} to {high:.2f}"
         return figures if low > 1 else f"{self._fastest} is {'slower' if high < 1 else 'as fast'} ({figures})"
 
     @property
@@ -79,7 +79,7 @@ class BackendSurvey:
                 Column("backend", list(outcomes)),
                 Column("tokens_per_second", [self.speeds.get(name) for name in outcomes], "tokens/s", ",.0f"),
                 Column("speedup", [times and times[0] for times in speedups], "times torch", ".2f"),
-                Column("interval", [times and times[1:] for times in speedups], "95% interval", ".2f", interval=True),
+                Column("interval", [times and times[1:] for times in speedups], "95 % interval", ".2f", interval=True),
                 Column("finding", list(outcomes.values())),
             ),
             title="Backends",

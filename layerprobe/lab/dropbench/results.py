@@ -193,7 +193,7 @@ class Bench(Shown):
             "axis",
             [max(strategy.cost.value, LEAST) for _, strategy in rows],
             title="cost",
-            form=".0%",
+            form=percent,
             quantity=Quantity("cost of choosing, share of the paper’s sweep", best="lower"),
             shown=False,
         )

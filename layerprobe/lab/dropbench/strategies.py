@@ -217,7 +217,7 @@ def once(budget: float) -> Strategy:
         for seed in range(len(model.tuned.seeds)):
             yield model.best_of(layers, (seed,))
 
-    name = f"one seed at the layers of highest {INFONCE}, {budget:.0%}"
+    name = f"one seed at the layers of highest {INFONCE}, {100 * budget:.0f} %"
     return _strategy(name, "the simplest use of the reading", choices)
 
 
@@ -267,7 +267,7 @@ def find(budget: float) -> Strategy:
         orders = range(len(model.tuned.seeds) if model.searchable else 0)
         return (model.search(budget * model.full_sweep, first=first) for first in orders)
 
-    return _strategy(f"find, {budget:.0%}", "layerprobe.search", choices)
+    return _strategy(f"find, {100 * budget:.0f} %", "layerprobe.search", choices)
 
 
 def _block_steps(layers: Iterable[int]) -> int:

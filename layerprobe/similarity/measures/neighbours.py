@@ -75,8 +75,8 @@ class MutualKNN(LayerMeasure[Pairs]):
         if level <= CHANCE:
             return None
         return (
-            f"{self.neighbours} neighbours among {n} texts are many: independent layers would share {level:.0%} of "
-            "them: compare with fewer neighbours, or on more texts"
+            f"{self.neighbours} neighbours among {n} texts are many: independent layers would share "
+            f"{100 * level:.0f} % of them: compare with fewer neighbours, or on more texts"
         )
 
 

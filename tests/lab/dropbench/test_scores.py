@@ -129,7 +129,7 @@ def test_the_bench_has_rules_and_strategies_side_by_side() -> None:
     chosen = [find(0.05), scan("falling"), sweep(3)]
     (budget,) = bench_predictors(zoo(*made), strategies=chosen, draws=20).budgets
     names = {each.name: each for each in budget.strategies}
-    assert {"last layer", "plateau of CKA, twin", "find, 5%", "scan, falling", "sweep, 3 seeds"} <= names.keys()
+    assert {"last layer", "plateau of CKA, twin", "find, 5 %", "scan, falling", "sweep, 3 seeds"} <= names.keys()
     assert names["last layer"].needs == "nothing"
     assert names["best rule of the other families"].needs == "readings"
     assert names["plateau of CKA, twin"].source == "Rep, Dukic and Snajder 2024 (2402.13130)"
@@ -137,7 +137,7 @@ def test_the_bench_has_rules_and_strategies_side_by_side() -> None:
     last = next(rule for rule in budget.rules if rule.name == "last layer")
     assert names["last layer"].regret.value == pytest.approx(last.mean_regret.value)
     shown = {each.name for each in shown_strategies(budget)}
-    assert {"last layer", "plateau of CKA, twin", "find, 5%"} <= shown
+    assert {"last layer", "plateau of CKA, twin", "find, 5 %"} <= shown
     assert "tuned plateau of CKA, twin" not in shown
 
 
