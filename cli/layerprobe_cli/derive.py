@@ -195,7 +195,7 @@ def text_of(owner: str, name: str) -> str:
 
     Examples:
         >>> text_of("layerprobe.finetuning.values:Protocol", "epochs")
-        'Passes over the training examples.'
+        'Training epochs.'
     """
     texts = _texts_of(owner)
     if name not in texts:

@@ -145,16 +145,16 @@ class Command(TyperCommand):
 
 
 PANELS = {
-    "Find the layer": "demo find predict check",
-    "Look closer": "probe score compare profile",
-    "Make": "shrink extract finetune export",
+    "Choose a layer": "demo find predict check",
+    "Inspect": "probe score compare profile",
+    "Produce": "shrink extract finetune export",
 }
 """The commands in the order in which a user needs them."""
 GROUPS = {
-    "cache": ("Make", "Look at and clean up what is kept on disk.", "list prune"),
+    "cache": ("Produce", "List and remove what is kept on disk.", "list prune"),
     "lab": (
         "Research",
-        "Run recipes, pretrain, score rules, do the paper again.",
+        "Run recipes, pretrain, score rules, repeat the paper.",
         "run bench adapt pretrain reproduce",
     ),
 }
@@ -197,7 +197,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Find the layer of an encoder to keep for sentence embeddings, how sure that is, and what it costs to know.
+    """Find which layer of an encoder to keep for sentence embeddings, with a confidence and a cost.
 
     The last layers of some encoders serve their pretraining task and spoil sentence embeddings. InfoNCE of the
     pretrained model says where to look; a short search, which fine-tunes truncated models, decides. CKA with a masked

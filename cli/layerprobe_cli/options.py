@@ -125,10 +125,10 @@ class _Reference:
     """The models to compare with."""
 
     reference: list[str] | None = None
-    """A model pretrained by masked language modelling, of the same depth where there is one. Given again: further
-    references; the prediction is from the first. Without one, rules read the model alone."""
+    """A model pretrained by masked language modelling, if possible of the same depth. Repeat for further references;
+    the prediction uses the first. Without one, rules read the model alone."""
     reference_name: list[str] | None = None
-    """What to call the reference. Given again: further ones."""
+    """Display name of the reference. Repeat for further ones."""
     reference_random_init: int | None = None
     """Fresh random weights for the reference."""
 
@@ -235,11 +235,12 @@ _DATA: dict[str, Any] = {
 _OTHERS: dict[str, Any] = _DATA | {
     "type": list[str] | None,
     "metavar": "MODEL2|DATA",
-    "help": "Further models, compared layer by layer, and without --task the data.",
+    "help": "Further models, compared layer by layer; the last is the data, if --task is not given.",
 }
 _SEVERAL = _TASK["source"] | {
     "type": list[str] | None,
-    "help": "A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
+    "help": "Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Repeat for further "
+    "tasks, which are read with the same options.",
 }
 
 
@@ -270,7 +271,7 @@ def load(source: TaskSettings | None) -> Task:
     return load_settings(source)
 
 
-_SPLIT = "Whose texts of the task are embedded and compared."
+_SPLIT = "Split of the task whose texts are embedded and compared."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -335,7 +336,7 @@ _TEXTS: dict[str, dict[str, Any]] = {
     "groups": {
         "type": str | None,
         "metavar": "COLUMN",
-        "help": "Column of the --texts table that names the group of a text, such as its document: intervals then "
+        "help": "Column of the --texts table with the group of each text, such as its document: intervals then "
         "treat groups, not texts, as independent.",
     },
 }
@@ -437,15 +438,15 @@ Seeds = Annotated[
     option(
         "Fine-tuning",
         callback=checked(check_seeds),
-        help="How many seeds, counted from 0, or a list of them such as 3,5,8.",
+        help="Number of seeds, from 0 on, or a list such as 3,5,8.",
     ),
 ]
 _RAY: dict[str, Any] = {
     "metavar": "ADDRESS",
     "is_eager": True,  # --workers is checked with it
     "callback": checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
-    "help": "Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
-    "machine, or local for one of its own.",
+    "help": "Run on a Ray cluster whose nodes share the cache folder: host:port, auto for a cluster that runs on this "
+    "machine, or local to start one.",
 }
 Ray = Annotated[str | None, option("Machine", "--ray", **_RAY)]
 
@@ -463,7 +464,7 @@ Workers = Annotated[
         "--workers",
         min=1,
         callback=_with_ray,
-        help="Processes with --ray at most.",
+        help="Maximum number of processes with --ray.",
         show_default="one per GPU or node",
     ),
 ]
@@ -487,7 +488,7 @@ Search = Annotated[
         seeds={"panel": "Fine-tuning", "metavar": "N"},
         cross_validation={
             "type": bool | None,
-            "help": "Choose by parts of the training and validation examples in turn.",
+            "help": "Choose the layer by cross-validation over training and validation examples.",
             "show_default": "below 1,000 validation examples",
         },
         jobs={
@@ -495,7 +496,7 @@ Search = Annotated[
             "panel": "Machine",
             "min": 1,
             "help": "Runs at a time.",
-            "show_default": "one a GPU, else one a core, 4 at most",
+            "show_default": "one per GPU, else one per core, at most 4",
         },
         ray={"type": str | None, "panel": "Machine", **_RAY},
     ),
@@ -508,7 +509,7 @@ AgainstLast = Annotated[
         "--against-last",
         metavar="SEEDS",
         min=0,
-        help="Seeds of the layer to keep and of the last one, to tell on the test split how they differ; beyond the "
+        help="Number of seeds that compare the layer to keep with the last layer on the test split, in addition to the "
         "budget.",
     ),
 ]
@@ -516,7 +517,7 @@ Level = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
+    bool, typer.Option("--dry-run", help="Print what would run and how long it takes, by timing a few steps.")
 ]
 SaveModels = Annotated[
     bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
@@ -556,7 +557,7 @@ NumberOfTexts = Annotated[
         "--n-texts",
         parser=_number_of_texts,
         metavar="N|all",
-        help="Texts to read, drawn at random.",
+        help="Number of texts to read, drawn at random.",
         show_default="128, doubled until 99 % of bootstrap samples agree",
     ),
 ]
@@ -568,7 +569,7 @@ RuleName = Annotated[
         callback=checked(_check_rule),
         autocompletion=names_of("layerprobe.prediction.rule:rule_names"),
         metavar="NAME",
-        help="How a drop is predicted: a rule tuned on DropBench; `layerprobe lab bench --tuned` lists them.",
+        help="Rule that predicts a drop; `layerprobe lab bench --tuned` lists all.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]

@@ -44,7 +44,7 @@ PlotlyFrom = Annotated[
     option(
         "Report",
         "--plotly",
-        help="embedded: the page opens offline, in about 2 MB. cdn: it is small, and loads Plotly from the network.",
+        help="embedded: the page has 2 MB and opens offline. cdn: it is small and loads Plotly from the network.",
     ),
 ]
 
@@ -81,12 +81,10 @@ class Call:
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
     wide: Annotated[
-        bool, option("Machine", "--wide", help="Print all columns and checks, as wide as the terminal, or not broken.")
+        bool, option("Machine", "--wide", help="Print all columns and checks, at the full width of the terminal.")
     ] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
-    traceback: Annotated[
-        bool, option("Machine", "--traceback", help="Print where an error comes from, before its line.")
-    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no warnings.")] = False
+    traceback: Annotated[bool, option("Machine", "--traceback", help="Print the traceback of an error, too.")] = False
     context: Any = None
     reported: list[str] = dataclasses.field(default_factory=list)
     """Warnings of the data, in the order in which they were said."""
@@ -241,7 +239,7 @@ class PageCall(Call):
             metavar="FILE.html",
             dir_okay=False,
             callback=report_file,
-            help="Also write the result as one HTML page. Named .png, .svg or .pdf: its first figure alone.",
+            help="Also write the result as one HTML page, or its first figure as .png, .svg or .pdf.",
         ),
     ] = None
     plotly: PlotlyFrom = "embedded"
@@ -250,7 +248,7 @@ class PageCall(Call):
         option(
             "Report",
             "--with-texts/--no-texts",
-            help="Whether the page shows single items with their texts. By default where that adds up to 1.5 MB.",
+            help="Whether the page shows single items with their texts. By default if that adds at most 1.5 MB.",
         ),
     ] = None
 

@@ -29,9 +29,9 @@ from tests.report.conftest import FINDINGS
 from .conftest import QUICK, Layerprobe, Outcome, Pair
 
 PANELS = {
-    "Find the layer": ("demo", "find", "predict", "check"),
-    "Look closer": ("probe", "score", "compare", "profile"),
-    "Make": ("shrink", "extract", "finetune", "export", "cache"),
+    "Choose a layer": ("demo", "find", "predict", "check"),
+    "Inspect": ("probe", "score", "compare", "profile"),
+    "Produce": ("shrink", "extract", "finetune", "export", "cache"),
     "Research": ("lab",),
 }
 GROUPS = {

@@ -28,17 +28,16 @@ def adapt(
 ) -> Done:
     """Continue masked-language-model pretraining on texts.
 
-    This is domain-adaptive pretraining. The folder is an ordinary checkpoint of the encoder: give it to any other
-    command as the model.
+    This is domain-adaptive pretraining. It writes an ordinary checkpoint, which any other command takes as the model.
 
     Example:  [bold]layerprobe lab adapt google/electra-base-discriminator --texts sentences.txt -o adapted[/bold]
 
     Args:
-        texts: Texts: one per line in a .txt or .txt.gz file, or a table. Given again: further files.
+        texts: Texts: one per line in a .txt or .txt.gz file, or a table. Repeat for further files.
         out: The folder to write.
-        seed: Of the held-out texts, order, masking, dropout and fresh weights.
-        evaluate_every: Steps from one evaluation to the next. By default once an epoch.
-        checkpoint_every: Steps from one saved step to the next; an interrupted run goes on from the last.
+        seed: Seed of held-out texts, order, masking, dropout and fresh weights.
+        evaluate_every: Steps between evaluations. By default one epoch.
+        checkpoint_every: Steps between checkpoints; an interrupted run continues from the last one.
         overwrite: Replace an adapted model at OUT.
     """
     from layerprobe.lab.pretraining.run import adapt as adapt_model

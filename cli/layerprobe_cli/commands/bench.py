@@ -21,26 +21,26 @@ def bench(
     entry: Annotated[list[str] | None, {"flags": ("--entry", "-e"), "metavar": "PACKAGE:STRATEGY"}] = None,
     level: float = LEVEL,
 ) -> Done:
-    """Score ways to find the best layer where it is known.
+    """Score strategies that choose a layer, on models whose best layer is known.
 
-    Strategies that train are played on recorded runs and pay for what they look at. Regret is the test score of the
-    best layer less that of the chosen one, x 100; cost the share of the paper's sweep, every layer with five seeds. A
-    rule with parameters is tuned on the other families than the one it is scored on; the best rule of the other
-    families is chosen anew for each, so that its scores are not those of the luckiest of many rules.
+    Strategies that train are simulated on recorded runs, and pay for each run that they use. Regret is the test score
+    of the best layer less that of the chosen one, x 100; cost is the share of the paper's sweep, every layer with five
+    seeds. The parameters of a rule are tuned on the other families than the one it is scored on. The best rule is also
+    chosen on the other families, so that its scores are not those of the luckiest of many rules.
 
     Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
 
     Args:
         level: Confidence level of the intervals.
-        zoo: Models whose drops are known from fine-tuning; several files are put together; `layerprobe lab run`
-            writes them. By default the zoos that come with layerprobe.
-        tuned: Score the rules as predict has them, tuned on the zoos that come with layerprobe: on the models of
-            ZOO.json, or on some that come with layerprobe and were kept out of the tuning.
-        searched: Play searches, too, on scanned models of 6 to 12 blocks that come with layerprobe, whose runs kept
-            their outputs. Rules are as with --tuned.
-        unseen: With --searched: leave out encoders (20 of 40) that the rules were tuned on, there on other pairs.
-        budget: Budget of fine-tuning; can be given again. By default all.
-        entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
+        zoo: Models whose drops are known from fine-tuning, as `layerprobe lab run` writes them. Repeat for further
+            files. By default the zoos that come with layerprobe.
+        tuned: Score the rules as `predict` uses them, tuned on the zoos that come with layerprobe: on the models of
+            ZOO.json, or on models that were kept out of the tuning.
+        searched: Also score searches, on scanned models of 6 to 12 blocks that come with layerprobe with the outputs of
+            their runs. Rules are those of --tuned.
+        unseen: With --searched: leave out the 20 of 40 encoders that rules were tuned on, with other pairs.
+        budget: Budget of fine-tuning. Repeat for several. By default all.
+        entry: Also score a strategy of another package, a function of a Trial. Repeat for several. The rules of entry
             are in research/contest.md.
     """
     from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules, unfitted_rules

@@ -19,9 +19,9 @@ OF = "layerprobe.store.store:Store.prune"
 
 
 def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
-    """List all that is kept, the latest first, and where.
+    """List what is kept on disk, the latest first.
 
-    Extractions, and the fine-tuning runs of a model on a task, are a line each; the sizes add up to the folder's.
+    Each extraction is a line, and so are all fine-tuning runs of a model on a task. Sizes add up to that of the folder.
 
     Example:  [bold]layerprobe cache list[/bold]
     """
@@ -67,12 +67,12 @@ def cache_prune(
     Example:  [bold]layerprobe cache prune --runs --model electra[/bold]
 
     Args:
-        fingerprint: One extraction, or with --runs the runs of a model on a task.
-        older_than: Unchanged for this many days.
-        model: Of models whose name has this in it.
-        partial: Only unfinished ones, and half-written results that killed processes left.
-        runs: Fine-tuning runs, too, which cost time to make again.
-        everything: All of them, and cached results.
+        fingerprint: One entry: an extraction, or with --runs the runs of a model on a task.
+        older_than: Only entries that have not changed for this many days.
+        model: Only entries of models whose name contains this.
+        partial: Only unfinished entries, and results that a killed process left half-written.
+        runs: Also fine-tuning runs, which take time to repeat.
+        everything: All entries, and cached results.
     """
     from layerprobe.store.store import Store
 

@@ -13,10 +13,10 @@ from layerprobe_cli.shell import Call, Done
 def check(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")], source: o.TextSource) -> Done:
     """Check that layerprobe can trust a model.
 
-    Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
-    is unknown to the tokenizer, cut, a copy, or in train and test, lengths, labels or scores, and the smallest
-    difference that the test split could show. Of the backends that compute embeddings on a CPU, it says which are
-    there, whether they equal torch at every layer, and how fast they are on these texts. Exits with 1 if a check fails.
+    It checks layers, the norm, padding, truncation and finite numbers. With a task or texts, it also counts unknown
+    characters, truncated texts, duplicates, and texts in both train and test; shows lengths, labels or scores; and says
+    the smallest difference that the test split can detect. It compares every installed backend with torch at every
+    layer, and times it on these texts. The exit code is 1 if a check fails.
 
     Example:  [bold]layerprobe check answerdotai/ModernBERT-base[/bold]
     """

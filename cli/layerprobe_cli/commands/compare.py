@@ -58,9 +58,9 @@ def compare(
     Args:
         measure: Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given again:
             further measures. By default cka.
-        neighbours: Nearest neighbours that count, of measures by these. By default 10.
+        neighbours: Number of nearest neighbours, for measures that use them. By default 10.
         reference_random_init: Fresh random weights for the reference.
-        intervals: Intervals and tests, or values alone in less time and memory.
+        intervals: Compute intervals and tests; without them it takes less time and memory.
         show_map: Also print every layer against every layer, and diagnostics of the layers.
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.

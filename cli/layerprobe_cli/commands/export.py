@@ -34,16 +34,16 @@ def export(
 ) -> Done:
     """Write a truncated model as a folder that others load.
 
-    transformers and sentence-transformers load it. It is loaded back and compared with the layer's own embeddings
-    before it gets its name.
+    transformers and sentence-transformers load it. Before the folder is renamed to its final name, the model is loaded
+    and compared with the embeddings of that layer.
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
 
     Args:
         out: The folder to write.
-        layer: Blocks kept; 0 for the embeddings alone, -1 for all blocks. By default that of a fine-tuning run.
-        finding: What `layerprobe find --json` printed: evidence for the model card.
-        int8: Also write it in 8 bits for this backend; again: both.
+        layer: Number of blocks to keep: 0 for the embeddings alone, -1 for all. By default that of a fine-tuning run.
+        finding: Output of `layerprobe find --json`, as evidence for the model card.
+        int8: Also write the model in 8 bits for this backend. Repeat for both.
     """
     evidence = None if finding is None else o.read_finding(finding)
     result = lp.export_model(model, out, layer=layer, finding=evidence, int8=int8 or (), overwrite=overwrite)

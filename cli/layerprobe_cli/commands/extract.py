@@ -26,7 +26,7 @@ def extract(
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
 
     Args:
-        dry_run: Say how much disk it takes and how much is free, and stop.
+        dry_run: Print how much disk space is needed and how much is free, and stop.
     """
     data = source.load()
     embeddings = lp.extract(

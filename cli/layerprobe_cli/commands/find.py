@@ -41,11 +41,11 @@ def find(
 ) -> Done:
     """Find the layer to keep of one model or several, at a small cost.
 
-    InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
-    are fine-tuned. It reports the best layer with its confidence, those that may be the best, the smallest layer
-    that will do, what was spent, and what more it would take. Finished runs are not repeated. Several models share the
-    budget: runs go where they can still change which layer of which model is the best. With --reference, layers are
-    compared with another model's before anything is trained.
+    InfoNCE of the pretrained model says where to look first. Models truncated there, and at the layers that are most
+    informative next, are fine-tuned. The result is the best layer with its confidence, all layers that may be the best,
+    the smallest layer within the tolerance, and what was spent. Finished runs are not repeated. Several models share
+    the budget, which goes to the runs that can still change the answer. With --reference, layers are first compared
+    with those of another model, without training.
 
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
 
@@ -54,8 +54,8 @@ def find(
     Args:
         final: Fine-tune the layer to keep once more, on training and validation examples together, and keep its weights
             for `layerprobe export`.
-        other_blocks: Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or
-            these.
+        other_blocks: Also fine-tune blocks other than the first ones: as many as the best layer keeps (found), this
+            many, or these.
     """
     others, source = given
     task = o.load(source)

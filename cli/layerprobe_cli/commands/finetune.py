@@ -33,9 +33,9 @@ def finetune(
 ) -> Done:
     """Fine-tune models truncated at each layer (TMFT) on tasks.
 
-    One run per model, task, layer and seed; finished runs are not repeated, and the same command goes on where one was
-    killed. Two on one cache share the work; a run that fails is marked, and the others go on. With --scan, one run has
-    a loss at every layer.
+    There is one run per model, task, layer and seed. Finished runs are not repeated: the same command continues after
+    an interruption, and two commands with one cache share the work. A run that fails is marked, and the others go on.
+    With --scan, one run has a loss at every layer.
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
 
@@ -43,12 +43,12 @@ def finetune(
     --layers 6,12 --workers 2[/bold]
 
     Args:
-        tolerance: Points that you accept to lose for a smaller model.
-        scan: One run per seed of the whole model with a loss at every layer, by default one seed. The scores rank the
-            layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.
+        tolerance: Score loss that you accept for a smaller model, in points of the metric x 100.
+        scan: One run per seed of the whole model with a loss at every layer, by default one seed. Scores can differ
+            from those of models truncated at one layer. The model can be truncated anywhere afterwards.
         weighting: With --scan, how much the loss at each layer counts: falling with depth, equal, one random layer a
             step, or the first, the last and a random one.
-        retry_failed: Make runs again that are marked as failed.
+        retry_failed: Repeat runs that are marked as failed.
         workers: Runs at a time. By default one per GPU, else one.
     """
     others, source = given

@@ -29,16 +29,16 @@ def predict(
     fail_on_drop: bool = False,
     readings: bool = False,
 ) -> Done:
-    """Say where to look first for the layer to keep.
+    """Predict which layer to keep, before any training.
 
-    It flags layers that may drop after fine-tuning, and needs no labels and no training: 128 texts, or more where these
-    do not settle it.
+    It flags layers that may drop after fine-tuning. It needs no labels: 128 texts, or more where these do not settle
+    the prediction.
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
 
     Args:
         fail_on_drop: Exit with code 3 if a layer is flagged.
-        readings: Instead print the numbers by layer that rules can read; of a task also those that need its labels.
+        readings: Print the readings of every layer instead, with a task also those that need labels.
     """
     if readings and call.report:
         raise typer.BadParameter("expected no --report with --readings, which are one table")

@@ -81,9 +81,9 @@ def pretrain(
 ) -> Done:
     """Pretrain a small encoder from scratch.
 
-    The objective is that of BERT, of ELECTRA, one between them, or one of your own package. With one seed and corpus
-    all objectives begin with the same weights and see the same batches with the same tokens masked. The folder is an
-    ordinary checkpoint: give it to any other command as the model or the reference. A generator is in its folder
+    The objective is that of BERT, of ELECTRA, one between them, or one of your own package. With the same seed and
+    corpus, all objectives start from the same weights and see the same batches with the same tokens masked. It writes
+    an ordinary checkpoint, which any other command takes as the model or the reference; a generator is in its folder
     [bold]generator[/bold].
 
     Example:  [bold]layerprobe lab pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
@@ -91,11 +91,11 @@ def pretrain(
     Args:
         out: The folder to write.
         corpus: [bold]language[/bold], the embedded one, or texts: one per line in a .txt or .txt.gz file, a table, or
-            the hub id of a data set. Given again: further ones.
-        seed: Of weights, order, masking, sampling and dropout.
+            the hub id of a data set. Repeat for further ones.
+        seed: Seed of weights, order, masking, sampling and dropout.
         dtype: Precision; auto takes bfloat16 on CUDA, where the hardware has it.
-        evaluate_every: Steps from one evaluation to the next. By default a twentieth, at least 50.
-        checkpoint_every: Steps from one saved step to the next; an interrupted run goes on from the last.
+        evaluate_every: Steps between evaluations. By default a twentieth of all, at least 50.
+        checkpoint_every: Steps between checkpoints; an interrupted run continues from the last one.
         overwrite: Replace a pretrained model at OUT.
     """
     protocol = dataclasses.replace(protocol, size=shape)

@@ -21,8 +21,8 @@ Embeddings = Annotated[
         o.EXTRACTION,
         callback=None,
         metavar="EMBEDDINGS|MODEL",
-        help="Embeddings of every layer: .npy, .npz or .safetensors (samples, layers, features) or an array a layer, "
-        "or a folder with a file a layer. With --task a model: hub id, id@revision, or a local folder.",
+        help="Embeddings of every layer: .npy, .npz or .safetensors (samples, layers, features), one array per layer, "
+        "or a folder with one file per layer. With --task a model: hub id, id@revision, or a local folder.",
     ),
 ]
 
@@ -42,11 +42,11 @@ def probe(
     weighted_sum: Annotated[bool | None, "Probing"] = None,
     level: o.Level = LEVEL,
 ) -> Done:
-    """Say which layer of frozen embeddings of anything to use.
+    """Choose the layer of frozen embeddings to use, of any model.
 
-    Probes are fitted across folds, with penalties chosen inside them; pairs and queries are compared by cosines. It
-    reports the best layer, the layers that may be the best, the smallest that will do, and whether a weighted sum
-    of the layers is better.
+    Probes are fitted across folds, with penalties chosen inside each fold; pairs and queries are compared by cosine.
+    The result is the best layer, all layers that may be the best, the smallest within the tolerance, and whether a
+    weighted sum of the layers is better.
 
     Example:  [bold]layerprobe probe embeddings.npy proteins.csv --target stability --groups proteins.csv:family[/bold]
 
@@ -54,15 +54,15 @@ def probe(
 
     Args:
         targets: Scores, classes or labels in the order of the rows: .csv, .tsv or .parquet with a column target, label
-            or score, .npy, or .txt with one a line. Columns first,second,score are pairs of rows; query,document are
+            or score, .npy, or .txt with one per line. Columns first,second,score are pairs of rows; query,document are
             rows to find and, with gain, how relevant they are. By default labels in the file of the embeddings.
-        groups: What is never divided between folds, one a row: speakers, documents, protein families.
-        targets_are: scores, classes, labels, pairs or queries: what the targets are. By default detected.
+        groups: Groups that are never split between folds, one per row: speakers, documents, protein families.
+        targets_are: Kind of targets: scores, classes, labels, pairs or queries. By default detected.
         target: Column of the targets; a,b,c are labels. By default detected.
-        scoring: Metric that layers are compared by: one of the targets, such as r2 or spearman. By default the first
-            of them.
-        weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default up to 2^30
-            numbers.
+        scoring: Metric that compares layers, one of those of the targets, such as r2 or spearman. By default the first
+            one.
+        weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default if the
+            embeddings have at most 2^30 numbers.
     """
     from layerprobe.comparison.arrays import NAMED
 

@@ -29,19 +29,19 @@ def profile(
     gradient_checkpointing: bool = False,
     finding: list[Path] | None = None,
 ) -> Done:
-    """Measure what each truncated model costs to serve.
+    """Measure size and speed of each truncated model.
 
-    FLOPs, latency, throughput and memory at each layer.
+    It reports FLOPs, latency, throughput and memory at each layer.
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
 
     Args:
         other: Another model, side by side.
         layers: Layers to truncate at, such as 3,6,9-12 or -1, or all.
-        train: Also measure the memory of a step of fine-tuning each batch.
-        lora: With --train: by adapters of this rank.
-        gradient_checkpointing: With --train: activations are computed again.
-        finding: What `layerprobe find --json` printed of this model: its scores are set against the cost.
+        train: Also measure the memory of a fine-tuning step with each batch.
+        lora: With --train: train adapters of this rank.
+        gradient_checkpointing: With --train: recompute activations in the backward pass.
+        finding: Output of `layerprobe find --json` for this model, whose scores are shown against the cost.
     """
     if (lora or gradient_checkpointing) and not train:
         raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")

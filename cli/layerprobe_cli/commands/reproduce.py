@@ -32,21 +32,21 @@ def reproduce(
     device: o.Device = "auto",
     cache_dir: o.CacheDir = None,
 ) -> Done:
-    """Do an experiment of arXiv 2402.13130 again.
+    """Repeat an experiment of arXiv 2402.13130.
 
-    Its figures are printed beside ours; finished runs are not repeated. table2, pareto: STSB at the layers of Table
-    2; pareto adds which models no smaller one beats. table1: TMFT alone, with --words after word similarity, with
+    The paper's figures are printed beside ours; finished runs are not repeated. table2, pareto: STSB at the layers of
+    Table 2; pareto adds which models no smaller one beats. table1: TMFT alone, with --words after word similarity, with
     --corpus after domain adaptation. figure2a: every layer of ELECTRA's base discriminator. figure3: CKA with BERT,
     without training. mrpc, sick, ko, de, es: the best and the last layer. random: random weights.
 
     Example:  [bold]layerprobe lab reproduce figure2a --dry-run[/bold]
 
     Args:
-        name: Experiment, such as table2; they are listed above.
-        dry_run: Print what is run; no model, no network.
-        models: Run these models of the experiment only, each itself or another hub id or folder in its place. By
+        name: Experiment, such as table2. All are listed above.
+        dry_run: Print what would run, without loading a model or using the network.
+        models: Run only these models of the experiment, each itself or with another hub id or folder instead. By
             default all.
-        task: A copy of the data. By default the data set on the Hub; sick and ko have none.
+        task: A copy of the data. By default the data set on the Hub, which sick and ko do not have.
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """

@@ -33,7 +33,7 @@ def run(
     Example:  [bold]layerprobe lab run words-then-stsb.toml --report words.html[/bold]
 
     Args:
-        file: What to do, see research/lab.md.
+        file: The recipe; research/lab.md describes its keys.
         out: The folder of pretrained models and of zoo.json. By default the file's name in this folder.
         dry_run: Print the steps and what is stored of them.
         workers: Processes that share the work. By default 1; with --ray one per GPU, else one per node.

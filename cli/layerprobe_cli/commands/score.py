@@ -34,10 +34,10 @@ def score(
 ) -> Done:
     """Score each layer of one model or several without fine-tuning.
 
-    By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR@10 and
-    recall@10; documents with summaries by the sentences that are central and those that a probe chooses. Of several
-    tasks, it finds the one layer that does best on all. Each layer is compared with the best of all models: how far
-    behind it is at most, and the smallest within the tolerance. Embeddings are kept on disk.
+    Pairs are scored by cosine, labels and values by a probe on the frozen embeddings, queries with documents by
+    nDCG@10, MRR@10 and recall@10, and summaries by the sentences that are central or that a probe chooses. Each layer
+    is compared with the best of all models; the result names the best layer and the smallest within the tolerance.
+    With several tasks, it finds the one layer that does best on all of them. Embeddings are kept on disk.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 
@@ -49,12 +49,12 @@ def score(
     "passage: "[/bold]
 
     Args:
-        split: What is scored: validation, test or all; of a retrieval task also other judgements. By default test; of
-            one task, all of data that has no split where nothing is fitted.
-        ranking: By what documents are ranked; dot is the inner product. By default cosine.
-        relevant_from: Judgements below this are not relevant. By default all above 0 are.
-        timed: Measure how long one text takes at each layer of several models.
-        tolerance: Points that you accept to lose for a smaller model.
+        split: Split to score: validation, test or all; for retrieval also other judgements. By default test, or all of
+            data without a split where nothing is fitted.
+        ranking: Similarity that ranks documents: cosine, or dot for the inner product. By default cosine.
+        relevant_from: Lowest relevant judgement. By default all above 0 are relevant.
+        timed: Measure the time per text at each layer of several models.
+        tolerance: Score loss that you accept for a smaller model, in points of the metric x 100.
         fail_below: Exit with code 3 if the last layer scores less than this.
     """
     others, source = given

@@ -47,9 +47,9 @@ def shrink(
             "Training",
             "epochs learning_rate batch_size",
             make=dict,
-            epochs={"default": TRAINING.epochs, "help": "Passes over the texts."},
+            epochs={"default": TRAINING.epochs, "help": "Training epochs."},
             learning_rate={"default": TRAINING.learning_rate},
-            batch_size={"default": TRAINING.batch_size, "min": 2, "help": "Texts a step."},
+            batch_size={"default": TRAINING.batch_size, "min": 2, "help": "Texts per step."},
         ),
     ],
     texts: Annotated[list[Path] | None, "Data"] = None,
@@ -61,22 +61,22 @@ def shrink(
     ray: o.Ray = None,
     dry_run: o.DryRun = False,
 ) -> Done:
-    """Take blocks, and tokens, out of a model that is good as a whole.
+    """Remove blocks and tokens from a model, and measure the loss.
 
-    Which blocks go is seen by forward passes. The rest is trained on the whole model's embeddings of texts, without
-    labels. On a task it reports by how much the smaller model is worse, and whether that is shown to be within what you
-    allow.
+    Forward passes show which blocks matter least. The remaining model is trained to reproduce the whole model's
+    embeddings of texts, without labels. On a task, the result is how much worse the smaller model is, and whether that
+    is within the loss that you allow.
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
 
     Args:
-        texts: Texts to train on, labels are not needed: one per line in a .txt or .txt.gz file, or a table. Given
-            again: further files. By default the task's training texts.
-        size: How many blocks are kept, such as 3, or which, such as 1,5,6; or as many as fit into 50% of the
-            parameters, which tokens that go leave room in; or 2x as fast at least; or all, with --vocabulary. By
-            default the fewest blocks that are --within; without a task, half, or all with --vocabulary.
-        tune: Also fine-tune both on the task; the loss after that is what counts.
-        seeds: How many seeds of the training, or a list such as 3,5,8.
+        texts: Texts to train on, without labels: one per line in a .txt or .txt.gz file, or a table. Repeat for further
+            files. By default the task's training texts.
+        size: Number of blocks to keep, such as 3; or which, such as 1,5,6; or 50% of the parameters at most; or 2x as
+            fast at least; or all, with --vocabulary. By default the fewest blocks whose loss is --within; without a
+            task half, or all with --vocabulary.
+        tune: Also fine-tune both models on the task, and report the loss after that.
+        seeds: Number of training seeds, or a list such as 3,5,8.
         out: Also export the model to this folder.
         overwrite: Replace an earlier export at --out.
     """
