@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from layerprobe.scoring.score import score as score
     from layerprobe.search.ask import LayerSearch as LayerSearch
     from layerprobe.shrinking.run import shrink as shrink
+    from layerprobe.shrinking.values import ShrinkSettings as ShrinkSettings
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
     from layerprobe.store.store import cache as cache
@@ -57,14 +58,13 @@ _MODULES = {
     "results.kept": "load save",
     "scoring.score": "score",
     "search.ask": "LayerSearch",
-    "shrinking.run": "shrink",
+    "shrinking.run": "ShrinkSettings shrink",
     "similarity.cka": "cka_interval linear_cka",
     "store.store": "cache",
     "study.find": "find",
     "study.predict": "predict",
     "context": "settings",
-    "tasks.loading": "load_task load_texts",
-    "tasks.values": "Task",
+    "tasks.loading": "Task load_task load_texts",
     "trainer": "LayerEvaluator truncate",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

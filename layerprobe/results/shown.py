@@ -96,18 +96,18 @@ class Shown(abc.ABC):
         texts = {"headline": words.headline(conclusion), "certainty": words.certainty(conclusion)}
         return to_json({**to_dict(self), "conclusion": texts | to_dict(conclusion)})
 
-    def plot(self) -> go.Figure:
-        """Return the first figure of its page.
+    def plot(self, name: str | None = None) -> go.Figure:
+        """Return a figure of its page: the first one, or the first of this name, such as front.
 
         Raises:
-            DataError: If there is nothing to plot, for example because nothing was scored.
+            DataError: If there is no such figure, for example because nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        figures = imported("layerprobe.results.draw").figures(self)
+        draw = imported("layerprobe.results.draw")
+        figures: list[go.Figure] = [figure.plot for figure in draw.figures(self) if name in (None, figure.name)]
         if not figures:
-            raise DataError(f"expected a {type(self).__name__} with something to plot, got {self.summary}")
-        figure: go.Figure = figures[0].plot
-        return figure
+            raise DataError(f"expected a {type(self).__name__} with {name or 'something'} to plot, got {self.summary}")
+        return figures[0]
 
     def explore(self) -> Markup:
         """Return single items for a notebook: the outputs of two layers side by side, and a map of the texts.

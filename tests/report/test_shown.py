@@ -337,6 +337,14 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot
     ]
 
 
+def test_a_figure_of_the_page_is_plotted_by_its_name() -> None:
+    result = prediction()
+    by_name = {figure.name: figure.plot for figure in figures(result)}
+    assert result.plot("flags") == by_name["flags"] != result.plot()
+    with pytest.raises(DataError, match="expected a Prediction with front to plot, got "):
+        result.plot("front")
+
+
 def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
     @dataclasses.dataclass(frozen=True, repr=False)
     class Bare(Shown):
