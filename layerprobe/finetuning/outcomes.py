@@ -276,11 +276,11 @@ def compared(
         return None
     places = {(result.choice, seed) for result in results for seed in result.seeds}
     ordered = sorted({run.place: run for run in runs}.items())
-    of_layers = items.of([run for place, run in ordered if place in places])
+    layer_influences = items.of([run for place, run in ordered if place in places])
     k, n_seeds = len(results), len(results[0].seeds)
     return best_over_seeds(
         [result.scores for result in results],
-        None if of_layers is None else of_layers.reshape(k, n_seeds, -1),
+        None if layer_influences is None else layer_influences.reshape(k, n_seeds, -1),
         intervals,
         chosen=list(results).index(best_by_validation(results)),
         links=items.links.get("test"),

@@ -1,4 +1,4 @@
-"""Numbers by layer -> where to look first for the layer to keep, and what that is worth.
+"""Predictions of the layer to keep from numbers by layer, and their track record.
 
 Knows numbers, no models and no files.
 """

@@ -1,7 +1,7 @@
-"""What a rule is: it says from a model's numbers by layer whether it drops and where to truncate. Knows numbers only.
+"""Rules: from a model's numbers by layer to whether it drops and where to truncate. Knows numbers only.
 
-A rule without parameters stands as it is. One with parameters is fitted to models whose drops are known, or made from
-parameters that were fitted before: these, and how far to trust each rule, stand in `rules.json`.
+A rule with parameters is fitted to models whose drops are known, or made from parameters fitted before. Fitted
+parameters and the track record of each rule are in `rules.json`.
 """
 
 import functools
@@ -26,9 +26,10 @@ from layerprobe.stats.crossed import square_root
 
 Array: TypeAlias = NDArray[np.float64]
 Shares: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
-"""By layer, of redrawn curves: `DropPrediction.flagged_in` and `DropPrediction.recommended_in`."""
+"""Shares of redrawn curves by layer: `DropPrediction.flagged_in` and `DropPrediction.recommended_in`."""
 DRAWS = 10_000
-"""A share of a half is then right to a point, the end of an interval to a thirtieth of a standard error."""
+"""Number of redraws; a share of a half is accurate to a percentage point, the end of an interval to 1/30 of a standard
+error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +37,21 @@ class ModelCurves:
     """Numbers by layer of a model."""
 
     n_blocks: int
-    """Layers count from 0 to this."""
+    """Number of blocks; layers are 0 to this."""
     curves: Mapping[str, LayerCurve]
-    """By the names of readings; CKA with a reference is `CKA, <reference>`."""
+    """Curves by the names of readings; CKA with a reference is `CKA, <reference>`."""
 
 
 Predictor = Callable[[ModelCurves], tuple[int, ...]]
-"""A rule with its parameters: a model -> where to truncate, all layers behind being taken to drop; several layers are
-equally likely."""
+"""A rule with its parameters: a function from a model to the layer to truncate at, assuming that all later layers drop;
+several layers are equally likely."""
 Parameters = Mapping[str, Any]
-"""Of a rule, by name: what JSON can hold."""
+"""Parameters of a rule by name, with values that JSON can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KnownDrop:
-    """A model with what fine-tuning under one budget showed: what rules are fitted to and scored on."""
+    """A model with the outcome of fine-tuning under one budget; rules are fitted to and scored on these."""
 
     name: str
     family: str
@@ -58,59 +59,59 @@ class KnownDrop:
     model: ModelCurves
     truth: Truth
     regrets: Array
-    """(layers,) points below the layer that a sweep would choose."""
+    """(layers,) points that each layer is below the one that a sweep would choose."""
 
 
 def nothing_to_choose(models: Sequence[KnownDrop]) -> Parameters:
-    """Return the parameters of a rule that has none."""
+    """Return the empty parameters of a rule without any."""
     return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A way to predict, before its parameters are chosen."""
+    """A prediction rule, before its parameters are chosen."""
 
     name: str
     curves: tuple[str, ...]
-    """The readings that it needs; of a model that lacks one it can say nothing."""
+    """The readings that it needs; it cannot be applied to a model that lacks one."""
     make: Callable[..., Predictor]
-    """Parameters, by name -> a predictor; the only way to one, whether they were chosen now or are read."""
+    """Function from parameters, by name, to a predictor."""
     choose: Callable[[Sequence[KnownDrop]], Parameters] = nothing_to_choose
-    """Models whose drops are known, at least one -> parameters."""
+    """Function from models whose drops are known, at least one, to parameters."""
     parameters: int = 0
-    """How many are chosen."""
+    """Number of parameters to choose."""
     labelled: bool = False
     """Whether it needs labels."""
     source: str = ""
-    """Who proposed it, or what it is a control for; empty where that is said of what it reads."""
+    """Its source, or its purpose as a control; empty if its readings name the source."""
     chosen: Parameters = field(default_factory=dict)
-    """Its parameters, of a rule that was fitted before."""
+    """Parameters of a rule that was fitted before."""
     record: Record | None = None
-    """How it then fares on families that it was not fitted to."""
+    """Its track record on families that it was not fitted to."""
 
     def fit(self, models: Sequence[KnownDrop]) -> Predictor:
-        """Return the predictor that models with known drops make."""
+        """Return the predictor fitted to models with known drops."""
         return self.make(**self.choose(models))
 
     def reads(self, model: ModelCurves) -> bool:
-        """Return whether a model has all that the rule needs."""
+        """Return whether a model has all readings that the rule needs."""
         return set(self.curves) <= model.curves.keys()
 
     def __call__(self, model: ModelCurves) -> int:
-        """Return where a fitted rule truncates a model; DataError if the model lacks what it reads."""
+        """Return the layer at which a fitted rule truncates a model; DataError if the model lacks a reading."""
         if not self.reads(model):
             missing = ", ".join(sorted(set(self.curves) - model.curves.keys()))
-            raise DataError(f"expected {missing} of the model for the rule {self.name!r}, got none")
+            raise DataError(f"the rule {self.name!r} needs {missing}, which the model lacks")
         (layer,) = self.make(**self.chosen)(model)
         return layer
 
     def shares(self, model: ModelCurves, *, most: int | None = None, draws: int = DRAWS, seed: int = 0) -> Shares:
-        """Return what a fitted rule predicts of a model when what it reads is redrawn within its errors.
+        """Return the predictions of a fitted rule for a model whose reading is redrawn within its errors.
 
-        Layers behind `most` are flagged whatever the rule says.
+        Layers after `most` are always flagged.
 
         Returns:
-            Nothing where the rule reads several curves, whose errors go together, or one of unknown errors.
+            Empty shares if the rule reads several curves, whose errors are correlated, or one with unknown errors.
         """
         if len(self.curves) != 1:
             return (), ()
@@ -131,28 +132,28 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadingPredictor:
-    """A predictor of the values of one reading alone, which takes many curves at once."""
+    """A predictor from one reading, which takes many curves at once."""
 
     name: str
-    """The reading."""
+    """Name of the reading."""
     layers: Callable[[Array], NDArray[np.intp]]
-    """(curves, layers) values -> (curves,) where to truncate."""
+    """Function from (curves, layers) values to (curves,) layers to truncate at."""
 
     def __call__(self, model: ModelCurves) -> tuple[int, ...]:
-        """Return where to truncate a model."""
+        """Return the layer to truncate a model at."""
         return (int(self.layers(layer_values(model, self.name)[None])[0]),)
 
 
 def loss(layer: int, case: KnownDrop) -> float:
-    """Return what parameters are chosen by: the regret in points, and one point for a wrong call of drop or none."""
+    """Return the loss that chooses parameters: the regret in points, plus one point for a wrong call of a drop."""
     return float(case.regrets[layer]) + ((layer < case.model.n_blocks) != case.truth.drop)
 
 
-# ---- what rules read -----------------------------------------------------------------------------------
+# ---- inputs of rules -----------------------------------------------------------------------------------
 
 
 def before_final_run(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the layer before the final run of flagged ones, of (.., layers) flags; layer 0 is never flagged."""
+    """Return the layer before the last consecutive flagged ones, for (.., layers) flags; layer 0 is never flagged."""
     bare = ~flags[..., :0:-1]
     run = np.where(bare.any(axis=-1), bare.argmax(axis=-1), bare.shape[-1])
     layers: NDArray[np.intp] = flags.shape[-1] - 1 - run
@@ -160,16 +161,16 @@ def before_final_run(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def layer_values(model: ModelCurves, name: str) -> Array:
-    """Return (layers,) values of a reading."""
+    """Return the (layers,) values of a reading."""
     return np.array(model.curves[name].values)
 
 
 def falls(values: Array, *, unit: float | None = None) -> Array:
-    """Return how far each value lies below the highest before it; 0 where it lies above.
+    """Return how far each value is below the highest one before it; 0 if it is above.
 
     Args:
-        values: (.., layers) of any sign.
-        unit: What to measure in; by default the largest size in the curve, so that a fall is 0 .. 2.
+        values: (.., layers) values of any sign.
+        unit: Unit of the result; by default the largest absolute value of the curve, so that a fall is 0 .. 2.
 
     Examples:
         >>> falls(np.array([0.5, 0.8, 0.6, 0.4])).round(2).tolist()
@@ -177,21 +178,21 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
     """
     below: Array = np.maximum.accumulate(values, axis=-1) - values
     units = np.abs(values).max(axis=-1, keepdims=True) if unit is None else unit
-    return below / np.where(units > 0, units, 1.0)  # a curve of zeros falls nowhere
+    return below / np.where(units > 0, units, 1.0)  # a curve of zeros has no fall
 
 
-# ---- how rules are fitted ------------------------------------------------------------------------------
+# ---- fitting of rules ----------------------------------------------------------------------------------
 
 
 def best_on_grid(
     make: Callable[..., Predictor], grid: Sequence[Parameters], name: str
 ) -> Callable[[Sequence[KnownDrop]], Parameters]:
-    """Return what chooses the parameters of a grid with the lowest mean loss on known models, the first of equals.
+    """Return a function that chooses the grid's parameters with the lowest mean loss on known models.
 
     Args:
-        make: Parameters, by name -> a predictor.
-        grid: The parameters to choose from.
-        name: Of the rule, for messages.
+        make: Function from parameters, by name, to a predictor.
+        grid: The parameters to choose from; the first of equals wins.
+        name: Name of the rule, for messages.
     """
     candidates = [make(**parameters) for parameters in grid]
 
@@ -209,20 +210,20 @@ def best_on_grid(
 def check_some(models: Sequence[object], name: str) -> None:
     """Raise DataError unless there are models to fit a rule to."""
     if not models:
-        raise DataError(f"expected models of other families to tune {name!r} on, got none")
+        raise DataError(f"expected models of other families to fit {name!r} to, got none")
 
 
 def fitted(rule: Rule, models: Sequence[KnownDrop]) -> Predictor:
-    """Fit a rule to those models that have what it needs.
+    """Fit a rule to the models that have the readings it needs.
 
-    Of a model that lacks it the rule calls no drop and takes the last layer, as one does who cannot look.
+    For a model that lacks one, the predictor calls no drop and takes the last layer.
     """
     predict = rule.fit([case for case in models if rule.reads(case.model)])
     return lambda model: predict(model) if rule.reads(model) else (model.n_blocks,)
 
 
 def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[int, ...]]:
-    """Return what a rule predicts of each model when it is fitted to models of other families alone."""
+    """Return the prediction for each model of the rule fitted to the models of other families."""
     predictors = {
         family: fitted(rule, [case for case in models if case.family != family])
         for family in dict.fromkeys(case.family for case in models)
@@ -231,7 +232,7 @@ def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[
 
 
 def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
-    """Return why a rule cannot be scored leave-one-family-out, None where it can."""
+    """Return why a rule cannot be scored leave-one-family-out; None if it can."""
     families = {case.family for case in models if rule.reads(case.model)}
     names = ", ".join(rule.curves)
     if not families:
@@ -241,7 +242,7 @@ def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
     return None
 
 
-# ---- what one would do without --------------------------------------------------------------------------
+# ---- a baseline -----------------------------------------------------------------------------------------
 
 
 # Three quarters of the depth: layer 9 of 12, where the paper's ELECTRA is best.
@@ -262,7 +263,7 @@ def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
 
 
 LAST = "best rule"
-"""Chooses among the rules of all others."""
+"""The family that chooses among the rules of all others."""
 RULES = Registry(
     "layerprobe.rules",
     FunctionType,
@@ -275,15 +276,15 @@ RULES = Registry(
         LAST: "layerprobe.prediction.rules:best_rule_rules",
     },
 )
-"""A function of the readings there are, by name, and of the rules of the families before it, which returns rules that
-read some of them. A new one is a function in a module of its own and a row here, or the entry point of another package.
+"""Functions from the available readings, by name, and the rules of earlier families to rules that read some of them. A
+new family is a function in its own module and a row here, or an entry point of another package.
 """
 
 
 def rules_for(readings: Mapping[str, Reading], further: Sequence[Rule] = ()) -> list[Rule]:
-    """Return every rule that reads no more than these readings, and further ones, by what they read.
+    """Return every rule that needs only these readings, and further ones, sorted by what they read.
 
-    The best of all these, chosen on other families, come last.
+    The best of all, chosen on other families, come last.
     """
     order = {name: number for number, name in enumerate(readings)}
     rules: list[Rule] = []
@@ -300,49 +301,49 @@ FILE = Path(__file__).with_name("rules.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedRule:
-    """A rule with its parameters, as a file holds it."""
+    """A rule with its parameters in the form of a file."""
 
     name: str
     curves: tuple[str, ...]
-    """The readings that it needs of a model."""
+    """The readings that it needs."""
     labelled: bool
     """Whether it needs labels."""
     parameters: dict[str, Any]
-    """By name, such as a threshold; empty for a rule that has none."""
+    """Parameters by name, such as a threshold; empty for a rule without any."""
     record: Record
-    """How it fares on families that it was not fitted to."""
+    """Its track record on families that it was not fitted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedParameters:
-    """All that was fitted to the zoos that come with layerprobe."""
+    """Everything fitted to the zoos that come with layerprobe."""
 
     rules: tuple[FittedRule, ...]
     slope: float
-    """What a nat of InfoNCE is worth in a search, in points of the score after fine-tuning, as expected."""
+    """Expected value of a nat of InfoNCE in a search, in points of the score after fine-tuning."""
     slope_sd: float
-    """Standard deviation of what it is worth for one model and task."""
+    """Standard deviation of this value over models and tasks."""
     log_bayes_factor: float
-    """How much more likely it makes the scores of those models than InfoNCE that is worth nothing, in nats."""
+    """Log Bayes factor of this value against a value of 0, on those models, in nats."""
 
 
 @functools.cache
 def fitted_parameters() -> FittedParameters:
-    """Return what comes with layerprobe."""
+    """Return the parameters that come with layerprobe."""
     try:
         return parsed_as(FittedParameters, FILE.read_bytes())
     except (OSError, DataError) as error:
-        raise DataError(f"cannot read the rules that come with layerprobe ({error}): install it again") from error
+        raise DataError(f"cannot read the rules that come with layerprobe ({error}): reinstall it") from error
 
 
 # ---- redrawn curves -------------------------------------------------------------------------------------
 
 
 def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, seed: int = 0) -> Array:
-    """Draw curves from the normal distribution around the observed one, with the covariance of its layers' errors.
+    """Draw curves from a normal distribution around the observed one, with the covariance of its layers' errors.
 
     Returns:
-        (draws, layers); not clamped to the range of the measure.
+        (draws, layers) curves, not clamped to the range of the measure.
     """
     if draws < 1:
         raise DataError(f"expected at least one draw, got {draws}")
@@ -353,10 +354,10 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
 
 
 def shares_of(onsets: NDArray[np.intp], *, n_layers: int) -> Shares:
-    """Count what a rule says of redrawn curves: the first drop layer of each, the number of layers where there is none.
+    """Return the shares of redrawn curves that flag and recommend each layer, given the first drop layer of each.
 
-    The redraws vary as the curve of another sample of as many texts would, were the observed curve the true one.
-    For best-match the reference's layers stay those of the observed curve.
+    Without a drop, the onset is the number of layers. The redraws vary like curves of other samples of as many texts,
+    if the observed curve were the true one. For best-match, the reference's layers stay those of the observed curve.
 
     Source: the parametric bootstrap, Efron and Tibshirani 1993 (An Introduction to the Bootstrap), section 6.5.
     """
@@ -366,14 +367,14 @@ def shares_of(onsets: NDArray[np.intp], *, n_layers: int) -> Shares:
 
 
 def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: float) -> tuple[float, float]:
-    """Return the interval of the median of some layers less the last layer, of (draws, layers) curves."""
+    """Return the interval of the median of some layers minus the last layer, from (draws, layers) curves."""
     declines = np.median(drawn[:, list(plateau_layers)], axis=1) - drawn[:, -1]
     low, high = np.quantile(declines, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
 
 
 def rule_names() -> tuple[str, ...]:
-    """Return the names of rules that `tuned_rule` takes."""
+    """Return the names of rules for `tuned_rule`."""
     return tuple(rule.name for rule in fitted_parameters().rules)
 
 
@@ -384,7 +385,7 @@ def rule_curves(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def tuned_rule(name: str) -> Rule:
-    """Return a rule as it was fitted to the zoos, with its record on models of families that it was not fitted to."""
+    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
     row = _row(name)
     rules = rules_for({reading: reading_of(reading) for reading in row.curves})
     rule = next(rule for rule in rules if rule.name == name)

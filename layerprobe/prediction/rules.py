@@ -1,6 +1,6 @@
-"""The rules: of a plateau of CKA, of the depth, of one reading, and the best of all. Knows numbers by layer only.
+"""The rules: plateau of CKA, depth, single readings, and the best of all. Knows numbers by layer only.
 
-Rep, Dukic and Snajder 2024 (arXiv 2402.13130) saw that CKA against an MLM reference drops in the layers whose
+Rep, Dukic and Snajder 2024 (arXiv 2402.13130) observed that CKA with an MLM reference drops in the layers whose
 fine-tuned embeddings are worse. A decline is a necessary sign, not a sufficient one: flagged layers are
 candidates until fine-tuning confirms them.
 """
@@ -44,26 +44,26 @@ from layerprobe.similarity.values import SimilarityCurve
 SOURCE = "Rep, Dukic and Snajder 2024 (2402.13130)"
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
-# Three, because a steady decline by w a layer lies 2 w below the plateau two layers on: with two wobbles, rounding
-# or a jitter of 0.005 decided (99 % of declines by 0.03 a layer were flagged); with three, 3 % are.
+# Three, because a steady decline by w per layer is 2 w below the plateau two layers later: with two wobbles, rounding
+# or a jitter of 0.005 decided (99 % of declines by 0.03 per layer were flagged); with three, 3 % are.
 WOBBLES = 3.0
 # The level before a decline is the median of this many layers.
 PLATEAU_LAYERS = 3
-# The first layer that can be an onset: two must come before it, or there would be no wobble to compare with.
+# The first layer that can be an onset: it needs two layers before it, to compare with a wobble.
 EARLIEST = 2
-# What the tuned rule chooses its two constants from, those of `plateau_rule` first.
+# The two constants that the tuned rule chooses from, those of `plateau_rule` first.
 MINIMUM_DECLINES = (MINIMUM_DECLINE, 0.01, 0.02, 0.03, 0.075, 0.1, 0.15, 0.2, 0.3)
 WOBBLE_FACTORS = (WOBBLES, 0.0, 1.0, 2.0)
 
 
 def plateau_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return for each similarity the plateau rule as it stands, and with its two constants chosen."""
+    """Return the plateau rule for each similarity, with its default constants and with chosen ones."""
     names = [name for name, reading in readings.items() if reading.similarity]
     return [plateau(name, readings[name], tuned=tuned) for name in names for tuned in (False, True)]
 
 
 def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
-    """Return the plateau rule on a reading, as `plateau_rule` has it or with its two constants chosen."""
+    """Return the plateau rule on a reading, with the constants of `plateau_rule` or with chosen ones."""
 
     def predictor(minimum_decline: float, wobbles: float) -> Predictor:
         def layers(values: Array) -> NDArray[np.intp]:
@@ -91,10 +91,9 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
 
 
 Declines = tuple[Array, Array, Array, Array]
-"""What the rule measures on k curves for every onset that they could have, 2, 3, .. to the last one, (k, onsets) each:
-the plateau, the median of the three layers before; the wobble, the median change from layer to layer before; the
-threshold, how far below the plateau every layer must lie; and how much lower than it must the highest layer lies, which
-is positive for a drop."""
+"""Four (k, onsets) arrays for k curves and every possible onset, 2, 3, .. to the last layer: the plateau, the median of
+the three layers before; the wobble, the median change between layers before; the threshold, how far below the plateau
+every layer must be; and the margin by which the highest layer is below that, positive for a drop."""
 
 
 def plateau_rule(
@@ -106,22 +105,22 @@ def plateau_rule(
     seed: int = 0,
     layers: range | None = None,
 ) -> DropPrediction:
-    """Flag the final layers that lie below the plateau before them by more than the curve wobbles.
+    """Flag the last layers if they are below the plateau before them by more than the curve wobbles.
 
-    A layer o begins a drop if every layer from o to the last lies more than t below the plateau, the median
-    CKA of the three layers before o, where
+    A layer o begins a drop if every layer from o to the last is more than t below the plateau, the median
+    CKA of the three layers before o, with
 
         t = max(0.05, 3 w),   w = the median change |c_l - c_(l-1)| of the layers l < o.
 
-    The first such o is the onset, the layer before it is recommended. A curve that sinks steadily has w as
-    large as its steps and no onset; nor has one whose only fall is from layer 0 to 1, since at least two layers
-    must come before o, or there would be no wobble to compare with. A later fall counts even if the curve is
-    level from there on: all those layers are unlike the reference.
+    The first such o is the onset, and the layer before it is recommended. A curve that falls steadily has w as
+    large as its steps and no onset. Neither has one whose only fall is from layer 0 to 1, since at least two layers
+    must come before o, to compare with a wobble. A later fall counts even if the curve is level after it: all those
+    layers differ from the reference.
 
-    Where the curve has intervals, the rule is also applied to curves redrawn within its errors, and what it says of
-    them is counted. Layers are flagged on the observed curve alone.
+    If the curve has intervals, the rule is also applied to curves redrawn within its errors, and its outcomes are
+    counted. Layers are flagged on the observed curve alone.
 
-    The rule sees the curve at `layers`; those before them are left out, and those behind them flagged.
+    The rule reads the curve at `layers`; layers before them are left out, and layers after them flagged.
 
     Examples:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
@@ -162,18 +161,18 @@ def plateau_rule(
 def check_depth(n_layers: int, model: str) -> None:
     """Raise DataError unless a model has the three blocks that a prediction needs."""
     if n_layers < 4:
-        raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {n_layers}")
+        raise DataError(f"expected a curve of at least 4 layers, to detect a decline, {model} has {n_layers}")
 
 
 def plateau_onsets(
     curves: Array, *, minimum_decline: float = MINIMUM_DECLINE, wobbles: float = WOBBLES
 ) -> NDArray[np.intp]:
-    """Return the first drop layer of each curve, or the number of layers where the rule flags none.
+    """Return the first drop layer of each curve, or the number of layers if the rule flags none.
 
     Args:
-        curves: (k, layers), at least three layers.
-        minimum_decline: What a decline must exceed.
-        wobbles: How many times the median change from layer to layer it must exceed.
+        curves: (k, layers) values, at least three layers.
+        minimum_decline: Smallest decline that counts.
+        wobbles: Smallest decline that counts, in median changes between layers.
 
     Examples:
         >>> plateau_onsets(np.array([[0.9, 0.9, 0.9, 0.5], [0.9, 0.9, 0.9, 0.9]])).tolist()
@@ -189,7 +188,7 @@ def _onsets(declines: Declines) -> NDArray[np.intp]:
 
 
 def _declines(curves: Array, minimum_decline: float = MINIMUM_DECLINE, wobbles: float = WOBBLES) -> Declines:
-    """Return what the rule measures on each of (k, layers) curves."""
+    """Return plateau, wobble, threshold and margin of each of (k, layers) curves."""
     onsets = range(EARLIEST, curves.shape[1])
     changes = np.abs(np.diff(curves, axis=1))
     plateau = np.stack([np.median(curves[:, _plateau_before(onset)], axis=1) for onset in onsets], axis=1)
@@ -201,12 +200,12 @@ def _declines(curves: Array, minimum_decline: float = MINIMUM_DECLINE, wobbles: 
 
 
 def _plateau_before(onset: int) -> slice:
-    """Return the layers that a decline from `onset` is measured from."""
+    """Return the layers of the plateau before `onset`."""
     return slice(max(0, onset - PLATEAU_LAYERS), onset)
 
 
 def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Decline:
-    """Return what speaks for an onset, counted from the first layer that is not left out."""
+    """Return the evidence for an onset, counted from the first layer that is not left out."""
     plateau, wobble, threshold, _ = (float(measured[0, onset - EARLIEST]) for measured in declines)
     return Decline(
         plateau_layers=tuple(range(first, first + onset)[_plateau_before(onset)]),
@@ -217,15 +216,15 @@ def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Decl
     )
 
 
-# ---- no model is looked at ------------------------------------------------------------------------------
+# ---- rules that ignore the model ------------------------------------------------------------------------
 
 
-CONTROL = "control: looks at no model"
+CONTROL = "control: ignores the model"
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
 
 
 def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return what one would do without looking at the model."""
+    """Return the rules that ignore the model."""
 
     def fraction(share: float) -> Predictor:
         return lambda model: (fixed_fraction(model.n_blocks, fraction=share),)
@@ -255,12 +254,12 @@ def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list
 
 
 def best_layer_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return one rule for each reading but similarities, which are high where nothing was learnt."""
+    """Return one rule per reading, except similarities, which are high where nothing was learnt."""
     return [best_layer(name, reading) for name, reading in readings.items() if not reading.similarity]
 
 
 def best_layer(name: str, reading: Reading) -> Rule:
-    """Return the rule that takes the best layer of a reading, the earlier one of equals."""
+    """Return the rule that takes the best layer of a reading, the earlier of equals."""
 
     def predictor(direction: int) -> Predictor:
         return ReadingPredictor(name=name, layers=lambda values: (direction * values).argmax(axis=-1))
@@ -278,7 +277,7 @@ def best_layer(name: str, reading: Reading) -> Rule:
     )
 
 
-# ---- the final layers that fall -------------------------------------------------------------------------
+# ---- falls in the last layers ---------------------------------------------------------------------------
 
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
@@ -290,11 +289,11 @@ def fall_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[
 
 
 def fall(name: str, reading: Reading) -> Rule:
-    """Return the rule that flags the final layers which fall below the highest before them by a chosen share.
+    """Return the rule that flags the last layers if they fall below the highest one before by a chosen share.
 
-    Whether the embedding output counts among those is chosen, too: what no block has touched can be high for reasons
-    of its own. Where both do as well, it does not count. Where the last layer lies no further below the highest than
-    the floor of the reading, none is flagged.
+    It also chooses whether the embedding output counts, which can be high for reasons of its own; if both are equally
+    good, it does not count. No layer is flagged if the last one is no further below the highest than the reading's
+    floor.
     """
 
     def predictor(first: int, direction: int, threshold: float) -> Predictor:
@@ -322,7 +321,7 @@ def fall(name: str, reading: Reading) -> Rule:
 
 
 def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0) -> Array:
-    """Return the falls of (.., layers) values of a reading below the highest from layer `first` on; 0 before it."""
+    """Return the falls of a reading's (.., layers) values below the highest one from layer `first`; 0 before it."""
     below = falls(direction * values[..., first:], unit=reading.maximum)
     return np.concatenate([np.zeros((*below.shape[:-1], first)), below], axis=-1)
 
@@ -331,7 +330,7 @@ def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0)
 
 
 def best_rule_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return the best of those without labels, and where there are labels the best of all."""
+    """Return the best rule without labels and, if some need labels, the best of all."""
     best = [best_rule([rule for rule in others if not rule.labelled])]
     if any(reading.labelled for reading in readings.values()):
         best.append(best_rule(others, labelled=True))
@@ -339,10 +338,10 @@ def best_rule_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> 
 
 
 def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
-    """Return the rule that takes the one of some rules with the lowest mean loss on known models, the first of equals.
+    """Return the rule that applies the one with the lowest mean loss on known models, the first of equals.
 
-    Each is scored leave-one-family-out among the known models. Of many rules the best one's own score is too good to
-    be true; that of this rule is what somebody gets who chooses among them.
+    Each is scored leave-one-family-out among the known models. The score of the best of many rules is biased upwards;
+    this rule's score is that of choosing among them.
     """
     name = f"best rule of the other families{', with labels' if labelled else ''}"
 

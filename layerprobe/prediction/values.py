@@ -1,4 +1,4 @@
-"""Where to look first for the layer to keep, and why."""
+"""Predictions of the layer to keep, with their evidence and track record."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,75 +13,75 @@ from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
-"""The rule that flags the final layers which lie below the plateau before them."""
+"""Name of the rule that flags the last layers below the plateau before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decline:
-    """How far CKA declines in the final layers, and what counts as a decline."""
+    """The decline of CKA in the last layers, with its threshold."""
 
     plateau_layers: tuple[int, ...]
     """The layers just before the decline."""
     plateau: float
-    """Their median CKA, from which the decline is measured."""
+    """Their median CKA."""
     decline: float
-    """The plateau less CKA at the last layer; negative where the curve rises."""
+    """The plateau minus CKA at the last layer; negative if the curve rises."""
     wobble: float
-    """The median change from layer to layer before the decline."""
+    """The median change between adjacent layers before the decline."""
     threshold: float
-    """How far below the plateau every layer of the decline must lie."""
+    """How far below the plateau every layer of the decline must be."""
     decline_interval: tuple[float, float] | None = None
-    """Of the decline, from redrawn curves; None where the curve has no intervals."""
+    """Interval of the decline, from redrawn curves; None if the curve has no intervals."""
     level: float | None = None
-    """Confidence level of that interval, the curve's."""
+    """Confidence level of that interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPart:
-    """How a rule fares on encoders of one sort."""
+    """Track record of a rule on encoders of one sort."""
 
     encoders: str
-    """Which ones, in the plural."""
+    """The sort of encoders, in the plural."""
     models: int
-    """All of them."""
+    """Number of encoders."""
     drops: int
-    """Of these, how many drop."""
+    """Number of encoders that drop."""
     caught: int
-    """Of those that drop, how many it flags."""
+    """Number of those that it flags."""
     false_alarms: int
-    """Of the others, how many it flags all the same."""
+    """Number of encoders without a drop that it flags."""
     mean_regret: float
-    """Test score of the best layer less that of the recommended one, x 100."""
+    """Mean test score of the best layer minus that of the recommended one, x 100."""
     last_regret: float
-    """The same of the last layer."""
+    """The same for the last layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """How a rule fares on the models of DropBench, each of a pretraining objective that the rule was not tuned on."""
+    """Track record of a rule on DropBench, on models of pretraining objectives that it was not fitted to."""
 
     budget: str
-    """Of the fine-tuning."""
+    """Budget of the fine-tuning."""
     families: int
-    """Pretraining objectives."""
+    """Number of pretraining objectives."""
     models: int
-    """All models."""
+    """Number of models."""
     drops: int
-    """Of these, how many drop."""
+    """Number of models that drop."""
     caught: int
-    """Of those that drop, how many it calls."""
+    """Number of those that it flags."""
     false_alarms: int
-    """Of the others, how many it calls all the same."""
+    """Number of models without a drop that it flags."""
     mean_regret: float
-    """Test score of the best layer less that of the recommended one, x 100."""
+    """Mean test score of the best layer minus that of the recommended one, x 100."""
     median_regret: float
-    """x 100."""
+    """The median of the same, x 100."""
     parts: tuple[RecordPart, ...]
-    """Pretrained and random ones of these, and others that no rule was chosen by."""
+    """Records on the pretrained and on the random ones of these models, and on others that chose no rule."""
 
     @property
     def checks(self) -> Iterator[Check]:
-        """Yield how good its layers and flags were on encoders of which some drop, and on others."""
+        """Yield checks of its record on encoders that may drop, and on others."""
         some, none = ([part for part in self.parts if bool(part.drops) == drops] for drops in (True, False))
         for name, parts in (("record", some), ("record without drops", none)):
             if parts:
@@ -104,41 +104,41 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DropPrediction(LeavesOut, Shown):
-    """Where to look first, and which layers are flagged: they may score lower after fine-tuning, or not."""
+    """The layer to try first, and flagged layers, which may or may not score lower after fine-tuning."""
 
     by_layer = ("read",)
 
     drop_layers: tuple[int, ...]
-    """The final run of flagged layers; empty where no drop is expected."""
+    """The flagged last layers; empty if no drop is expected."""
     onset: int | None
     """The first flagged layer."""
     recommended_layer: int
-    """Where to look first; without a flag the last layer."""
+    """The layer to try first; without a flag, the last layer."""
     rule: str
     """Name of the rule."""
     evidence: Decline | None
-    """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
+    """The decline of CKA, even if the rule reads other numbers; None without a reference."""
     baselines: dict[str, int]
-    """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
+    """Layers of simpler rules by name: last layer, best zero-shot layer, fixed fraction of depth."""
     flagged_in: tuple[float, ...] = ()
-    """Share of the curves redrawn within the errors of the observed one in which the rule flags each layer, 0 .. 1: how
-    certain it is for other texts, not how likely a drop is; empty where the errors of what it reads are not known."""
+    """Share of redrawn curves, 0 .. 1, in which the rule flags each layer: its certainty over other texts, not the
+    chance of a drop; empty if the errors of its readings are unknown."""
     recommended_in: tuple[float, ...] = ()
-    """Share of them in which it recommends each layer; they sum to 1."""
+    """Share of redrawn curves in which it recommends each layer; they sum to 1."""
     record: Record | None = None
-    """How far the rule can be trusted; None where it is not known."""
+    """Track record of the rule; None if unknown."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """What the rule read by layer besides CKA, by name."""
+    """Readings of the rule by layer, except CKA, by name."""
     read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
-    """How far these may be off, where that is known."""
+    """Uncertainty of these readings, where known."""
     first_layer: int = field(default=0, metadata=RARE)
-    """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""
+    """The first layer that is not left out: no earlier one is recommended, and readings there repeat its value."""
     collapsed: int = field(default=0, metadata=RARE)
-    """How many of the last layers give all texts one embedding: they are flagged without a reading."""
+    """Number of last layers that give all texts the same embedding: they are flagged without a reading."""
     n_texts: tuple[int, int] | None = None
-    """How many texts were read, and how many there are; None where no texts were given."""
+    """Number of texts read, and of texts available; None if no texts were given."""
     readable: bool = field(default=True, metadata=RARE)
-    """Whether the model can read the texts; nothing is predicted where it cannot."""
+    """Whether the model can read the texts; if not, there is no prediction."""
 
     @property
     def drops(self) -> bool:
@@ -147,22 +147,22 @@ class DropPrediction(LeavesOut, Shown):
 
     @property
     def same(self) -> float | None:
-        """Share of the bootstrap samples that give the same prediction; None where that is not known."""
+        """Share of the bootstrap samples with the same prediction; None if unknown."""
         return self.recommended_in[self.recommended_layer] if self.recommended_in else None
 
     @property
     def n_layers(self) -> int:
-        """How many layers it is of: those that it names, and those of what it read and redrew."""
+        """Number of layers, from the named ones and the lengths of its curves."""
         named = (*self.drop_layers, self.recommended_layer, *self.baselines.values())
         return max(max(named) + 1, len(self.flagged_in), *(len(values) for values in self.read.values()), 1)
 
     @property
     def layers(self) -> range:
-        """Those that are not left out."""
+        """The layers that are not left out."""
         return range(self.first_layer, self.n_layers - self.collapsed)
 
     def flag(self, layer: int) -> str | None:
-        """Return what follows for a layer: flagged or recommended; None for the others, and where nothing was read."""
+        """Return the flag of a layer: flagged or recommended; None for others, and without a reading."""
         if not self.readable:
             return None
         if layer in self.drop_layers:
@@ -171,14 +171,14 @@ class DropPrediction(LeavesOut, Shown):
 
     @property
     def read_columns(self) -> Iterator[Column]:
-        """What the rule read besides CKA, with its interval where that is known."""
+        """Yield the columns of the rule's readings, except CKA, with their intervals where known."""
         for name, values in self.read.items():
             yield Column(name, mask_left_out(self.layers, values), form=DIGITS, meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:
                 yield errors.interval_column(f"{name}_interval", self.layers, form=DIGITS)
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
-        """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
+        """Return the columns of flags for so many layers, and of the share of redraws that flag each."""
         layers = range(n_layers)
         shares = mask_left_out(self.layers, self.flagged_in) if self.flagged_in else [None] * n_layers
         flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
@@ -202,7 +202,7 @@ class DropPrediction(LeavesOut, Shown):
         )
 
     def table_with(self, *columns: Column, n_layers: int) -> Table:
-        """Return the table of so many layers, with further columns behind the layer."""
+        """Return the table of so many layers, with further columns after the layer."""
         layers = range(n_layers)
         flags = [self.flag(layer) for layer in layers]
         return Table(
@@ -219,28 +219,28 @@ class DropPrediction(LeavesOut, Shown):
 
     @property
     def _charts(self) -> tuple[Chart, ...]:
-        """What the rule read besides CKA, and in how many bootstrap samples each layer is flagged."""
+        """Charts of the rule's readings, except CKA, and of the share of bootstrap samples that flag each layer."""
         read = (
             Chart(
                 lines=(Line(name, interval=f"{name}_interval" if name in self.read_uncertainty else ""),),
                 name=f"read-{number}",
-                heading=f"What the rule “{self.rule}” reads: {name}",
+                heading=f"Reading of the rule “{self.rule}”: {name}",
                 band=True,
             )
             for number, name in enumerate(self.read)
         )
         share = Line("drop_probability" if self.flagged_in else "drop")
-        flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars")
+        flags = Chart(lines=(share,), name="flags", heading="How often resampled texts flag a layer", kind="bars")
         return tuple(replace(chart, chosen="where to look first", drops="flagged layers") for chart in (*read, flags))
 
     @property
     def table(self) -> Table:
-        """A row a layer: what the rule read, and what follows."""
+        """One row per layer: readings and flags."""
         return self.table_with(n_layers=self.n_layers)
 
     @property
     def conclusion(self) -> Conclusion:
-        """Where to look first, by what, and how often the rule is right."""
+        """The layer to try first, the evidence, and the track record of the rule."""
         last, fallen = self.n_layers - 1, tuple(layer for layer in self.drop_layers if layer in self.layers)
         case = "look" if fallen else "collapsed" if self.drops else "keep"
         facts = dict(self._grounds())
@@ -265,7 +265,7 @@ class DropPrediction(LeavesOut, Shown):
         )
 
     def _grounds(self) -> Iterator[tuple[str, Fact]]:
-        """Yield the fall that the rule reads: from the highest layer, or the plateau, to the last one."""
+        """Yield the fall in the rule's reading: from the highest layer, or the plateau, to the last one."""
         if self.rule == PLATEAU and self.evidence is not None:
             fall, ends = self.evidence.decline, self.evidence.decline_interval
             yield "fall", Fact(value=fall, unit="similarity", interval=ends, level=self.evidence.level)
@@ -283,7 +283,7 @@ class DropPrediction(LeavesOut, Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """What simpler rules recommend."""
+        """Recommendations of simpler rules."""
         ways = {self.rule: self.recommended_layer, **self.baselines}
         columns = Column("rule", tuple(ways)), Column("recommended", tuple(ways.values()), "layer")
         return (Table(columns=columns, title="Compared with simpler rules"),)
@@ -296,20 +296,20 @@ class DropPrediction(LeavesOut, Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What fine-tuning under one budget says of a model."""
+    """The truth about a model from fine-tuning under one budget."""
 
     drop: bool
     """Whether the last layer scores lower than the best one by more than the threshold."""
     effect: float
-    """By how much, on the test split: the best layer is chosen for each seed by other seeds on other items."""
+    """Size of the drop on test, x 100: the best layer of each seed is chosen by other seeds on other items."""
     threshold: float
-    """What counts: half a point, or what the noise of seeds and items reaches, x 100."""
+    """Smallest drop that counts, x 100: half a point, or the noise of seeds and items."""
     standard_error: float | None
-    """Of the difference of the best and the last layer, over seeds, and over items where their errors are known; None
-    where neither is."""
+    """Standard error of the difference between the best and the last layer, over seeds, and over items if known; None
+    if neither is."""
     best_layer: int
-    """By the mean score over the seeds, the earlier one of equals."""
+    """The layer with the highest mean score over seeds, the earlier of equals."""
     onset: int | None
-    """The first of the final run of layers below the best one by more than the threshold; None without a drop."""
+    """The first of the last consecutive layers below the best one by more than the threshold; None without a drop."""
     best_layers: tuple[int, ...] = ()
-    """Those that may be the best, the highest among them: it is one of these with the given confidence."""
+    """Layers that may be the best, including the highest, at the given confidence."""

@@ -1,1 +1,1 @@
-"""Numbers by layer of one model: what each is, how it is computed, its uncertainty."""
+"""Readings: numbers by layer of one model, their computation and uncertainty."""

@@ -1,4 +1,4 @@
-"""Readings of embeddings: diagnostics, CKA with another layer or model, altered copies, scores; a row each."""
+"""Readings of embeddings: diagnostics, CKA with another layer or model, altered copies, scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
-    """Return what reads a field of `LayerDiagnostics`: nothing where a layer lacks it."""
+    """Return a function that reads a field of `LayerDiagnostics`: None if a layer lacks it."""
 
     def compute(source: Source) -> LayerCurve | None:
         values = tuple(getattr(layer, field) for layer in source.diagnostics)
@@ -32,14 +32,14 @@ def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
 
 
 def rank_curve(embeddings: Embeddings, *, level: float, groups: Mapping[str, str] | None = None) -> LayerCurve:
-    """Return the effective rank of every layer, with its errors; made once for stored embeddings.
+    """Return the effective rank of every layer, with its errors; computed once for stored embeddings.
 
     Returns:
-        Without errors where there are fewer than five texts or groups.
+        Without errors for fewer than five texts or groups.
     """
-    from layerprobe.comparison.compare import diagnostics, groups_of  # loads torch, which rules do without
+    from layerprobe.comparison.compare import diagnostics, groups_of  # loads torch, which rules do not need
 
-    values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
+    values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers without a rank
     numbers = None if groups is None else groups_of(embeddings.bare, groups)
     key = digest([RANK_VERSION, embeddings.fingerprint, level, numbers])
     stored = embeddings.store.load_result("ranks", key, LayerCurve)
@@ -53,7 +53,7 @@ def rank_curve(embeddings: Embeddings, *, level: float, groups: Mapping[str, str
 
 
 MEAN_COSINE = Reading(
-    description="mean cosine of two texts: anisotropy",
+    description="mean cosine between two texts (anisotropy)",
     direction=-1,
     compute=_diagnosed("mean_cosine"),
     maximum=1.0,
@@ -72,7 +72,7 @@ INTRINSIC_DIMENSION = Reading(
     source="Facco et al. 2017 (Scientific Reports 7)",
 )
 TOP_DIMENSION_SHARE = Reading(
-    description="share of the variance in the feature that varies most",
+    description="share of the variance in the feature with the largest variance",
     direction=1,
     compute=_diagnosed("top_dimension_share"),
     maximum=1.0,
@@ -80,7 +80,7 @@ TOP_DIMENSION_SHARE = Reading(
 
 
 def _infonce(source: Source) -> LayerCurve:
-    from layerprobe.readings.source import chosen_texts  # loads torch, which rules do without
+    from layerprobe.readings.source import chosen_texts  # loads torch, which rules do not need
 
     influences = []
 
@@ -96,7 +96,7 @@ def _infonce(source: Source) -> LayerCurve:
 
 
 INFONCE = Reading(
-    description="a lower bound on the information that two copies of a text share, each without some words",
+    description="a lower bound on the information shared by two copies of a text with dropped words",
     unit="nats",
     direction=1,
     floor=0.05,
@@ -108,14 +108,14 @@ SOURCE = "Kornblith et al. 2019 (arXiv 1905.00414); Rep, Dukic and Snajder 2024 
 
 
 def layer_curve(curve: SimilarityCurve) -> LayerCurve:
-    """Return a similarity curve as rules read it."""
+    """Return a similarity curve in the form for rules."""
     errors = None if curve.uncertainty is None else curve.uncertainty.standard_errors
     return LayerCurve(values=curve.values, standard_errors=errors, uncertainty=curve.uncertainty)
 
 
 def _with_layer_before(source: Source) -> LayerCurve:
-    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1."""
-    from layerprobe.comparison.compare import compare_all  # loads torch, which rules do without
+    """Return CKA of each layer with the one before; layer 0 has none and repeats the value of layer 1."""
+    from layerprobe.comparison.compare import compare_all  # loads torch, which rules do not need
 
     embedded = source.embeddings
     comparisons = compare_all(
@@ -153,7 +153,7 @@ WITH_REFERENCE = Reading(
 
 
 def _zero_shot(source: Source) -> LayerCurve:
-    from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
+    from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do not need
 
     task, kind = source.labels, KINDS[source.labels.kind]
     if (untrained := kind.load("untrained")) is not None:
@@ -165,11 +165,11 @@ def _zero_shot(source: Source) -> LayerCurve:
 
 
 def _probe(source: Source) -> LayerCurve | None:
-    from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do without
+    from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do not need
 
     kind = KINDS[source.labels.kind]
     if kind.zero_shot != "cosine" or kind.probe is None:
-        return None  # zero-shot scores are those of a probe, or there is none
+        return None  # zero-shot scores already come from a probe, or there is none
     validation, fitted = source.split("validation"), source.split("train")
     return _curve(probed(validation, source.labels, split="validation", fitted=fitted))
 
@@ -181,4 +181,6 @@ def _curve(scores: LayerScores) -> LayerCurve:
 ZERO_SHOT = Reading(
     description="primary metric of the task x 100, without training", direction=1, needs="labels", compute=_zero_shot
 )
-PROBE = Reading(description="the same of ridge regression on frozen pairs", direction=1, needs="labels", compute=_probe)
+PROBE = Reading(
+    description="primary metric x 100 of ridge regression on frozen pairs", direction=1, needs="labels", compute=_probe
+)

@@ -1,4 +1,4 @@
-"""What a reading is, the curve that it gives of a model, and the readings that have a name. Loads no model."""
+"""Readings, their curves by layer, and the registry of named readings. Loads no model."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 
 DIGITS = ".4g"
-"""How readings are written: the same in tables, sentences and pages."""
+"""Format of readings, the same in tables, sentences and pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerCurve(LeavesOut, Shown):
-    """A number for every layer with its uncertainty."""
+    """A number for every layer, with its uncertainty."""
 
     by_layer = "values", "standard_errors"
 
     values: tuple[float, ...]
-    """By layer."""
+    """Values by layer."""
     standard_errors: tuple[float, ...] | None = None
-    """Of the values; None where they are not known."""
+    """Standard errors of the values; None if unknown."""
     uncertainty: CurveUncertainty | None = None
-    """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
+    """Joint uncertainty of the layers; None if unknown, as in a zoo."""
     first_layer: int = field(default=0, metadata=RARE)
-    """The first layer that is not left out; values before it repeat its own."""
+    """The first layer that is not left out; earlier values repeat its own."""
     collapsed: int = field(default=0, metadata=RARE)
-    """How many of the last layers give all texts one embedding and are left out; they repeat the value before them."""
+    """Number of last layers left out because they give all texts the same embedding; they repeat the value before."""
 
     def __post_init__(self) -> None:
         if self.standard_errors is not None and len(self.standard_errors) != len(self.values):
@@ -52,9 +52,9 @@ class LayerCurve(LeavesOut, Shown):
     def of(
         cls, values: tuple[float, ...], influences: Sequence[Array], *, level: float, groups: Sequence[int] | None
     ) -> LayerCurve:
-        """Return numbers by layer with their errors; without them where there are fewer than five texts or groups.
+        """Return numbers by layer with their errors; without errors for fewer than five texts or groups.
 
-        Influences are, for each layer, (texts,) values of mean 0; groups say which group a text is of.
+        Influences are (texts,) values with mean 0 for each layer; `groups` are the groups of the texts.
         """
         import numpy as np  # takes a while to load, scipy too
 
@@ -68,19 +68,19 @@ class LayerCurve(LeavesOut, Shown):
 
     @property
     def layers(self) -> range:
-        """Those that are not left out."""
+        """The layers that are not left out."""
         return range(self.first_layer, len(self.values) - self.collapsed)
 
     @property
     def table(self) -> Table:
-        """A row a layer: the number and its standard error."""
+        """One row per layer: the number and its standard error."""
         layers = Column("layer", tuple(range(len(self.values))), meaning="Blocks kept.")
         return Table(columns=(layers, *self.columns("value")), charts=(Chart(lines=(Line("value"),), name="readings"),))
 
     def columns(
         self, name: str, *, first: int = 0, n_layers: int = 0, unit: str = "", meaning: str = ""
     ) -> Iterator[Column]:
-        """Yield the number and its standard error under a name, from a first layer on, for as many layers or more."""
+        """Yield the columns of the number and its standard error under a name."""
         layers = self.layers[max(first - self.first_layer, 0) :]
         for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
             errors = () if values is None else mask_left_out(layers, values)
@@ -89,7 +89,7 @@ class LayerCurve(LeavesOut, Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Where it is highest, and how far it falls from there."""
+        """The highest layer, and the fall to the last one."""
         top, last = max(self.layers, key=self.values.__getitem__), self.layers[-1]
         numbers = {"highest": self.values[top], "lowest": self.values[last]}
         numbers |= {"fall": self.values[top] - self.values[last]} if top != last else {}
@@ -103,12 +103,12 @@ class LayerCurve(LeavesOut, Shown):
 
 
 Need = Literal["embeddings", "views", "labels", "reference"]
-"""Pooled embeddings of the texts; those of altered copies of each text; a task; another model."""
+"""Inputs of readings: embeddings of the texts, embeddings of altered copies, a task, or another model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A number by layer: its meaning, its direction for rules, and how it is computed.
+    """A number by layer: its meaning, its direction for rules, and its computation.
 
     Examples:
         >>> reading = Reading(description="mean length of an embedding", direction=None, compute=lambda source: None)
@@ -117,38 +117,38 @@ class Reading:
     """
 
     description: str
-    """What it says of a layer, in one line."""
+    """Its meaning in one line."""
     direction: Literal[1, -1] | None
-    """1 where a higher value promises a better layer, -1 where a lower one does; None where a rule must learn it."""
+    """1 if a higher value promises a better layer, -1 if a lower one does; None if a rule has to learn it."""
     compute: Callable[[Source], LayerCurve | None] | None = None
-    """What computes it, with its errors where they are known; None for a layer's value that is not defined. No
-    function where a comparison with a reference has it."""
+    """Function that computes it, with its errors if known; it returns None if the value of a layer is undefined. None
+    if a comparison with a reference provides it."""
     needs: Need = "embeddings"
-    """What it is computed from."""
+    """Its input."""
     unit: str = ""
-    """Such as nats."""
+    """Its unit, such as nats."""
     maximum: float | None = None
-    """Of a share or a similarity, 1: rules take its falls as they are. None where they are parts of the curve's
-    largest size."""
+    """1 for a share or a similarity, whose falls rules take unscaled. None: falls are relative to the curve's largest
+    absolute value."""
     floor: float = 0.0
-    """How far it falls at least to mean anything, in its unit: with random weights it falls by less."""
+    """Smallest meaningful fall, in its unit: with random weights it falls by less."""
     similarity: bool = False
-    """Whether it is a similarity to something else: rules look for a plateau, not for its highest layer."""
+    """Whether it is a similarity to something else: rules then look for a plateau, not for the highest layer."""
     first: int = 0
-    """The first layer that has a value of its own; layers before it repeat that of this one."""
+    """The first layer with a value of its own; earlier layers repeat it."""
     source: str = ""
-    """The paper that it comes from."""
+    """Its source, such as a paper."""
 
     def __post_init__(self) -> None:
         check_choice(self.needs, Need, name="needs")
         check_choice(self.direction, Literal[1, -1, None], name="direction")
         if (self.compute is None) != (self.needs == "reference"):
-            raise DataError("expected a function that computes a reading, or one that needs a reference")
+            raise DataError("expected a reading with a function compute, or one with needs='reference'")
 
     @property
     def meaning(self) -> str:
-        """Its meaning, which layers it favours, and its source."""
-        better = {1: "higher promises better", -1: "lower promises better"}.get(self.direction or 0)
+        """Its meaning, the direction of better layers, and its source."""
+        better = {1: "higher is better", -1: "lower is better"}.get(self.direction or 0)
         return "; ".join(filter(None, (self.description, better, self.source)))
 
     @property
@@ -158,12 +158,12 @@ class Reading:
 
     @property
     def alone(self) -> bool:
-        """Whether it needs nothing but the model and texts."""
+        """Whether it needs only the model and texts."""
         return self.needs not in ("labels", "reference")
 
     @property
     def directions(self) -> tuple[int, ...]:
-        """The signs that rules try: 1 as it is, -1 reversed."""
+        """The signs that rules try: 1 unchanged, -1 reversed."""
         return (1, -1) if self.direction is None else (self.direction,)
 
 
@@ -184,11 +184,11 @@ READINGS = Registry(
         CKA: "layerprobe.readings.frozen:WITH_REFERENCE",
     },
 )
-"""A new one is a `Reading` in a module of its own and a row here, or an entry point of another package."""
+"""Named readings. A new one is a `Reading` in its own module and a row here, or an entry point of another package."""
 
 
 def cka_with(reference: str) -> str:
-    """Return what CKA with a reference is called.
+    """Return the name of CKA with a reference.
 
     Examples:
         >>> cka_with("bert")
@@ -198,17 +198,17 @@ def cka_with(reference: str) -> str:
 
 
 def reading_of(name: str) -> Reading:
-    """Return the reading of a name, which for CKA can be `CKA, <reference>`; raise DataError if there is none."""
+    """Return the reading with a name, for CKA also `CKA, <reference>`; raise DataError if there is none."""
     return READINGS[CKA if name.startswith(cka_with("")) else name]
 
 
 def alone() -> list[str]:
-    """Return the names of the readings that need nothing but the model and texts."""
+    """Return the names of the readings that need only the model and texts."""
     return [name for name, reading in READINGS.usable().items() if reading.alone]
 
 
 def curves_table(curves: Mapping[str, LayerCurve]) -> Table:
-    """Return the numbers by layer of one model side by side, by name, and below what those of readings mean."""
+    """Return the table of a model's curves by name, with the meanings of readings as notes."""
     layers = range(max(len(curve.values) for curve in curves.values()))
     columns = [Column("layer", tuple(layers), meaning="Blocks kept.")]
     notes = []

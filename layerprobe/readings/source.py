@@ -1,4 +1,4 @@
-"""The inputs of readings for a model and texts, each computed once, and readings computed by name or from the store."""
+"""Inputs of readings for a model and texts, each computed once; and readings by name, or from the store."""
 
 import itertools
 import random
@@ -22,28 +22,28 @@ from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Items, Task
 
 N_ALTERED = 512
-"""Texts of which altered copies are made, at most: a random choice where there are more."""
+"""Largest number of texts with altered copies; a random choice if there are more texts."""
 N_VIEWS = 2
-"""Altered copies of a text."""
+"""Number of altered copies of a text."""
 DROPPED = 0.2
-"""Share of the words that a copy lacks, on average."""
+"""Average share of words dropped from a copy."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A model and texts, with what readings have computed of them so far."""
+    """A model and texts, with cached inputs of readings."""
 
     checkpoint: Resolved
     read: Read
-    """What the model embeds, for all that needs no labels."""
+    """Texts to embed, for readings without labels."""
     task: Task | None = None
-    """For what needs labels."""
+    """Task, for readings with labels."""
     groups: Mapping[str, str] | None = None
-    """Where each text comes from, if texts of one group are not independent."""
+    """The group of each text, if texts of one group are not independent."""
     n_altered: int = N_ALTERED
-    """Texts of which altered copies are made, at most."""
+    """Largest number of texts with altered copies."""
     n_views: int = N_VIEWS
-    """Altered copies of a text."""
+    """Number of altered copies of a text."""
 
     @property
     def texts(self) -> Sequence[str]:
@@ -52,7 +52,7 @@ class Source:
 
     @property
     def n_layers(self) -> int:
-        """Blocks and the embedding output."""
+        """Number of layers: blocks and the embedding output."""
         return count_blocks(self.checkpoint.config) + 1
 
     @cached_property
@@ -62,7 +62,7 @@ class Source:
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
-        """Diagnostics of each layer: what can distort its similarities."""
+        """Diagnostics of each layer for what can distort its similarities."""
         return diagnostics(self.embeddings)
 
     @cached_property
@@ -74,7 +74,7 @@ class Source:
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
-        """Return (view, text, feature) embeddings of altered copies, a layer at a time: all may not fit into memory."""
+        """Return (view, text, feature) embeddings of altered copies at one layer; all layers may not fit in memory."""
         embedded, rows = self._copies
         stacked: NDArray[np.float32] = embedded.measured(layer)[rows]
         return stacked
@@ -85,7 +85,7 @@ class Source:
         return self._copies[0].first_layer
 
     def collapsed(self, needs: Need) -> int:
-        """Return how many of the last layers are left out of what a reading needs."""
+        """Return the number of last layers left out of a reading's input."""
         if needs == "views":
             return self._copies[0].collapsed
         return self.embeddings.collapsed if needs == "embeddings" else 0
@@ -94,7 +94,7 @@ class Source:
     def labels(self) -> Task:
         """The task; raises DataError if there is none."""
         if self.task is None:
-            raise DataError("expected a task for what needs labels, got texts alone")
+            raise DataError("expected a task for a reading with labels, got texts alone")
         return self.task
 
     def split(self, name: Split) -> Embeddings:
@@ -102,13 +102,13 @@ class Source:
         return extract_split(self.checkpoint, self.labels, name)
 
     def group_numbers(self, texts: Sequence[str]) -> list[int] | None:
-        """Return which group each text is of, from 0, DataError if it has none; None where all are independent."""
+        """Return the group number of each text, from 0; None if all are independent. DataError for a missing group."""
         return None if self.groups is None else groups_of(texts, self.groups)
 
     def by_layer(self, number: Callable[[int, str], float], *, first_layer: int) -> LayerCurve:
-        """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny".
+        """Return the curve of a number, computed from each layer's index and name, such as "layer 3 of bert-tiny".
 
-        `first_layer` is that of the embeddings that are read.
+        `first_layer` is that of the embeddings used.
         """
         names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
         values = tuple(number(layer, name) for layer, name in enumerate(names))
@@ -116,9 +116,9 @@ class Source:
 
 
 def layers_read(curves: Mapping[str, LayerCurve]) -> tuple[range, int]:
-    """Return the layers of a model that its curves do not leave out, at least one curve, and how many layers it has."""
+    """Return the layers that no curve of a model leaves out (at least one curve), and the number of its layers."""
     n_layers = max(len(curve.values) for curve in curves.values())
-    # a curve of changes from layer to layer begins later than the others
+    # a curve of changes between layers begins later than the others
     first = min(filter(None, (curve.first_layer for curve in curves.values())), default=0)
     return range(first, n_layers - max(curve.collapsed for curve in curves.values())), n_layers
 
@@ -126,9 +126,9 @@ def layers_read(curves: Mapping[str, LayerCurve]) -> tuple[range, int]:
 def text_views(
     texts: Sequence[str], n_texts: int = N_ALTERED, n_views: int = N_VIEWS, *, dropped: float = DROPPED, seed: int = 0
 ) -> list[tuple[str, ...]]:
-    """Return altered copies of texts: for each view, a copy of every chosen text, in one order.
+    """Return altered copies of texts: for each view, a copy of every chosen text, in the same order.
 
-    Words are left out at random, never all of them.
+    Words are dropped at random, never all of them.
 
     Examples:
         >>> text_views(["one two three", "four"], dropped=0.5, seed=3)
@@ -142,7 +142,7 @@ def text_views(
 
 
 def chosen_texts(texts: Sequence[str], n_texts: int, *, seed: int = 0) -> list[str]:
-    """Return the distinct texts that are altered: a random choice where there are many."""
+    """Return the distinct texts to alter: a random choice if there are many."""
     distinct = list(dict.fromkeys(texts))
     return distinct if len(distinct) <= n_texts else random.Random(seed).sample(distinct, n_texts)
 
@@ -163,15 +163,15 @@ def read_curves(
     n_altered: int = N_ALTERED,
     others: Mapping[str, Reading] | None = None,
 ) -> dict[str, LayerCurve]:
-    """Return numbers by layer of a model by name, with their errors where these are known.
+    """Return curves of a model by the names of readings, with their errors if known.
 
-    Texts, or those of items, are for all that needs no labels, and repeated ones count once; of a task the validation
-    split is scored. Texts of one group, where groups are given, are not independent of each other. Of `n_altered` texts
-    at most altered copies are made. `others` are readings that are not registered, by name.
+    Readings without labels use the texts, or those of items, where repeated ones count once; readings with labels use
+    the validation split of a task. With groups, texts of one group are not independent. At most `n_altered` texts get
+    altered copies. `others` are unregistered readings by name.
 
     Returns:
-        In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
-        most texts have one embedding.
+        Curves in the order of `READINGS`, without those undefined for this model, such as an intrinsic dimension if
+        most texts have the same embedding.
     """
     for name in names:
         READINGS.check(name)
@@ -182,21 +182,21 @@ def read_curves(
     if readable_as(texts) != "text":
         readings = {name: reading for name, reading in readings.items() if reading.needs != "views"}
         if names and not readings:
-            raise DataError(f"expected texts for {', '.join(names)}, whose words can be left out, got images")
+            raise DataError(f"{', '.join(names)} drops words, so it needs texts: got images")
     needs = {reading.needs: name for name, reading in readings.items()}
     if "labels" in needs and task is None:
         raise DataError(f"expected a task for {needs['labels']}, got texts alone")
     if "reference" in needs:
-        raise DataError(f"expected readings of one model, got {needs['reference']}, which needs a reference: compare")
+        raise DataError(f"{needs['reference']} needs a reference: use compare")
     if "views" in needs and len(set(texts)) == 1:
-        raise DataError("expected at least two texts to tell their views apart, got one")
+        raise DataError("expected at least two texts, to compare their copies, got one")
     checkpoint = resolve(model, items=readable_as(texts))
     read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
     source = Source(checkpoint=checkpoint, read=read, task=task, groups=groups, n_altered=n_altered)
     computed = {name: reading.compute for name, reading in readings.items() if reading.compute is not None}
     curves = dict(zip(computed, in_parts(lambda compute: compute(source), computed.values()), strict=True))
     available = {
-        # a curve of labels has what its own texts leave out
+        # a curve of labels leaves out layers by its own texts
         name: replace(curve, collapsed=source.collapsed(readings[name].needs) or curve.collapsed)
         for name, curve in curves.items()
         if curve is not None

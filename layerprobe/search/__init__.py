@@ -1,1 +1,1 @@
-"""Scores of a few runs -> which layer to keep, how certain that is, and which run would tell most. Trains nothing."""
+"""The layer to keep, its certainty, and the most informative next run, from the scores of a few. Trains nothing."""

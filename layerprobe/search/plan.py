@@ -1,6 +1,6 @@
-"""Evidence -> the run that tells most, or why the search is over; and which layer to keep, by the evidence so far.
+"""The most informative next run, or why the search is over; and the layer to keep, from the evidence so far.
 
-Pure functions: the same evidence, the same run and the same answer.
+Pure functions: the same evidence gives the same run and the same answer.
 """
 
 import math
@@ -31,17 +31,17 @@ from layerprobe.stats.sentences import stop_reason
 from layerprobe.stats.values import best_of
 
 LEAST_RUN_GAIN = 0.001
-"""Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
+"""Smallest expected gain of a single run, in points: a cheap run that cannot matter is not made."""
 LEAST_GAIN = 0.02
-"""Points of the metric x 100 that further seeds, without end, must promise together."""
+"""Smallest expected gain of infinitely many further seeds together, in points of the metric x 100."""
 GIVEN_UP = 3
-"""Runs without any score after which one of several models is left out."""
+"""Number of runs without any score after which one of several models is left out."""
 LAST_RUNS, LAST_SHARE = 2, 0.2
-"""Scores of the last layer that part of the budget is kept back for, and that part at most."""
+"""Number of scores of the last layer for which part of the budget is reserved, and the largest such share."""
 ROUNDING = 1e-9
-"""Block-steps that are added to the budget: a run may cost all that is left, which rounding makes a little less."""
-LOOKING = 0.0
-"""Chance that InfoNCE says nothing, where the next run is chosen: readings choose where to look, runs what is said."""
+"""Block-steps added to the budget, so that rounding does not exclude a run that costs all that is left."""
+CHOOSING = 0.0
+"""Prior chance that InfoNCE is uninformative when choosing runs: readings guide the search, not its statements."""
 
 
 def next_run(
@@ -49,24 +49,24 @@ def next_run(
     settings: SearchSettings | None = None,
     pending: Sequence[PlannedRun] = (),
 ) -> Decision:
-    """Decide what to do next, while some runs are being made whose scores are not known yet.
+    """Decide on the next step, given the pending runs, whose scores are still unknown.
 
     1. Models of up to 4 blocks: every layer once.
-    2. Others: the layer to begin with.
-    3. The layer that seems the best, if it has had no run of its own, and the first block, if that is layer 0.
-    4. The run that is expected to raise the highest posterior mean most for its cost, the first of equals. Beside
-       pending runs it is one at a layer without a run, if there is one, by how much more it promises than they alone.
-       What a run promises is judged as if InfoNCE did say something; all else is not.
-    5. Where that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
-       or the interval of the difference is above the tolerance. Up to a fifth of the budget is kept back for it.
+    2. Other models: the start layer.
+    3. The layer that seems best, if it has had no run, and the first block, if that is layer 0.
+    4. The run with the largest expected rise of the highest posterior mean per cost, the first of equals. With pending
+       runs, it is at a layer without a run, if there is one, and its gain is counted in addition to theirs.
+       Only for these gains is InfoNCE assumed to be informative.
+    5. When that is over: the last layer of the model to keep, unless it is the layer to keep, until it has two scores
+       or the interval of the difference is above the tolerance. Up to a fifth of the budget is reserved for it.
 
-    Several models share one budget, a share of what their full sweeps cost together. Each begins as it would alone;
-    then the run comes next that is expected to raise the highest posterior mean of all models most for its cost, see
-    `side_by_side`: a model that is far behind gets no further one.
+    Several models share one budget, a share of the total cost of their full sweeps. Each starts as it would alone; the
+    next run is then the one with the largest expected rise of the highest posterior mean of all models per cost, see
+    `side_by_side`: a model that is far behind gets no further run.
 
-    4 is over where the best layer is within the tolerance at the level; where seeds without end would not improve the
-    choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
-    the budget less that part.
+    Step 4 is over when the best layer is within the tolerance at the level; when infinitely many seeds would not
+    improve the choice by 0.02 points; when all layers that may be the best have all their seeds; or when the next run
+    exceeds the budget without the reserve.
 
     Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
     Computing 21, 599-613), per unit of cost.
@@ -81,7 +81,7 @@ def next_run(
     beginnings = [_opening(model, settings, pending) for model in contending]
     runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
     if not runs:
-        return _by_gain(models, settings, left, pending)
+        return _next_by_gain(models, settings, left, pending)
     if not pending and not any(model.scores for model in models.values()):
         _check_budget(sum(_cost(run, models) for run in runs), left, models, settings)
     begun = next(begun for begun in beginnings if begun is not None)
@@ -89,9 +89,9 @@ def next_run(
 
 
 def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> float:
-    """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0.
+    """Return the expected rise of the highest posterior mean by one more run at a layer, in points, at least 0.
 
-    With runs beside it, at these layers, by how many more points than they alone.
+    With parallel runs at the layers `beside`, it is the rise in addition to theirs.
     """
     means, (cross, seen) = beliefs.means[beliefs.choices], beliefs.run
     cross = cross[beliefs.choices]
@@ -108,7 +108,7 @@ def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> f
 
 
 def gain_of_seeds(beliefs: Posterior) -> float:
-    """Return the same for runs without end at every layer, on all items that there are."""
+    """Return the same for infinitely many runs at every layer, on all available items."""
     cross, seen = beliefs.endless
     explained = cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ cross.T
     moves = standard_normal(len(beliefs.draws), len(beliefs.means)) @ square_root(explained)
@@ -117,11 +117,11 @@ def gain_of_seeds(beliefs: Posterior) -> float:
 
 
 def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[PlannedRun]) -> Decision | None:
-    """Return what comes before gains are weighed; None where they can be."""
+    """Return the decision before gains are compared; None if they can be."""
     pending = [run for run in pending if run.model == evidence.model]
     n_blocks, layers = evidence.n_blocks, evidence.choices
     fresh = [layer for layer in layers if _is_open(evidence, layer, pending)]
-    fresh.sort(key=lambda layer: _seeds(evidence, layer, pending))  # those that failed come last
+    fresh.sort(key=lambda layer: _seeds(evidence, layer, pending))  # failed ones come last
     if n_blocks <= SWEPT_BLOCKS and fresh:
         return _planned(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
     if pending or evidence.scored:
@@ -132,7 +132,7 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     return _planned(evidence, layer, "the search starts here", pending)
 
 
-def _by_gain(
+def _next_by_gain(
     models: Mapping[int, Evidence], settings: SearchSettings, left: float, pending: Sequence[PlannedRun]
 ) -> Decision:
     begun = _begun(models, pending)
@@ -151,24 +151,24 @@ def _by_gain(
     if _is_open(model, layer, pending) and affords(layer):
         return _planned(model, layer, "this layer looks best and has no score of its own yet", pending)
     if layer == 0 and not _seeds(model, 1, pending) and affords(1):
-        why = "layer 0 looks best, and runs at other blocks say little of the first"
+        why = "layer 0 looks best, and runs at other layers say little about the first block"
         return _planned(model, 1, why, pending)
     decision = _most_promising(models, begun, beliefs, places, settings, free, pending)
     if decision.run is None and lacking and cost <= left:
-        why = "whether the whole model is worse than the layer that looks best is asked by itself"
+        why = "the whole model is compared with the layer that looks best"
         folds = {model.fold(score.seed) for score in model.runs_at(layer)}
         return _planned(model, last, why, pending, folds)
     return decision
 
 
 def _lacking_at_last(evidence: Evidence, best: int, settings: SearchSettings, pending: Sequence[PlannedRun]) -> int:
-    """Return how many scores the last layer lacks, but for pending runs; 0 where it is best, or clearly worse."""
+    """Return how many scores the last layer still needs, besides pending runs; 0 if it is best, or clearly worse."""
     last, scores = evidence.n_blocks, _scored_runs(evidence, evidence.n_blocks)
     n_seeds = _seeds(evidence, last, pending)
     lacking = LAST_RUNS - scores - (n_seeds - len(evidence.runs_at(last)))
     if best == last or lacking <= 0 or last not in evidence.contenders or n_seeds >= settings.seeds:
         return 0
-    whole = of_whole(posterior(evidence), posterior(evidence, claims=True), best, settings) if scores else None
+    whole = gain_over_whole(posterior(evidence), posterior(evidence, claims=True), best, settings) if scores else None
     return 0 if whole is not None and whole.interval[0] > settings.tolerance else lacking
 
 
@@ -181,12 +181,12 @@ def _most_promising(
     left: float,
     pending: Sequence[PlannedRun],
 ) -> Decision:
-    """Return the run that promises most for its cost, or why none is worth it.
+    """Return the run with the largest expected gain per cost, or why none is worth it.
 
-    The places are the models and layers of the beliefs.
+    `places` are the models and layers of the beliefs.
     """
     scored = len(begun) == sum(model.scored for model in models.values())
-    hoped = side_by_side([posterior(model, nothing=LOOKING) for model in begun])
+    hoped = side_by_side([posterior(model, nothing=CHOOSING) for model in begun])
     n_seeds = [_seeds(model, layer, pending) for model, layer in places]
     costs = [model.block_cost * (layer + 1) for model, layer in places]
     names = [(model.model, layer) for model, layer in places]
@@ -208,7 +208,7 @@ def _most_promising(
         return _over("budget", settings, models)
     rates = {i: round(gain / costs[i], 9) for i, gain in gains.items()}
     model, layer = places[min(rates, key=lambda i: (-rates[i], i))]
-    return _planned(model, layer, "another seed at this layer promises most for its cost", pending)
+    return _planned(model, layer, "another seed at this layer has the largest expected gain for its cost", pending)
 
 
 def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
@@ -216,12 +216,12 @@ def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
 
 
 def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], settings: SearchSettings) -> None:
-    """Raise DataError where the first runs cost more than there is."""
+    """Raise DataError if the first runs exceed the budget."""
     full = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in models.values())
     least, sweeps, runs = "one run", "a full sweep", "the first run costs"
     if len(models) > 1:
-        least, sweeps = "one run of each model", "the full sweeps of all"
-        runs = "the first run of each cost together"
+        least, sweeps = "one run of each model", "all full sweeps"
+        runs = "the first runs together cost"
     if cost > left:
         raise DataError(
             f"expected a budget for at least {least}, got {100 * left / full:.1f} % of {sweeps}: {runs} "
@@ -230,9 +230,9 @@ def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], sett
 
 
 def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> list[Evidence]:
-    """Return the models with a score, or a pending run, which is taken to score what is the highest so far.
+    """Return the models with a score, or with a pending run, which is assumed to reach the highest score so far.
 
-    One score alone says nothing about differences between layers.
+    A single score says nothing about differences between layers.
     """
     highest = max((s.value for model in models.values() for s in model.scores if s.value is not None), default=0.0)
     begun = []
@@ -247,13 +247,13 @@ def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> lis
 
 
 def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:
-    """Return how many runs a layer has, or will have."""
+    """Return the number of runs of a layer, including pending ones."""
     runs = (run for run in pending if run.model == evidence.model)
     return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in runs)
 
 
 def _is_open(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> bool:
-    """Return whether a layer has no score and no run that is being made, and did not fail too often."""
+    """Return whether a layer has neither a score nor a pending run, and did not fail too often."""
     failed = len(evidence.runs_at(layer))
     return not _scored_runs(evidence, layer) and failed < FAILURES and _seeds(evidence, layer, pending) == failed
 
@@ -266,14 +266,14 @@ def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evide
 def _planned(
     evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun], folds: Collection[int] = ()
 ) -> Decision:
-    """Return a run of the first seed that a layer has none of, on one of some folds if any."""
+    """Return a run with the first unused seed of a layer, on one of the given folds, if any."""
     seed = evidence.next_seed(layer, pending, folds)
     run = PlannedRun(layer=layer, seed=seed, cost=layer + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
 
 def _expected_maximum(means: Array, moves: Array) -> float:
-    """Return E max_i (means_i + moves_i Z) of a standard normal Z, exactly: each line where it is the highest."""
+    """Return E max_i (means_i + moves_i Z) for a standard normal Z, exactly: each line where it is the highest."""
     above, steeper = means[:, None] - means, moves[:, None] - moves
     with np.errstate(divide="ignore", invalid="ignore"):
         crossing = -above / steeper
@@ -293,16 +293,16 @@ def _expected_maximum(means: Array, moves: Array) -> float:
 def answer(
     evidence: Evidence, settings: SearchSettings | None = None, decision: Decision | None = None
 ) -> SearchAnswer:
-    """Say which layer to keep by the evidence so far, whether or not the search is over.
+    """Return the layer to keep by the evidence so far, whether or not the search is over.
 
-    The decision is the next of this model alone, unless another is given, such as one of several models.
+    By default the decision is the next one for this model alone; with several models, give theirs.
     """
     settings = settings or SearchSettings()
     beliefs, claimed = posterior(evidence), posterior(evidence, claims=True)
     best, within = beliefs.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
     candidates, below = claimed.statement(settings.tolerance, settings.level)
-    whole = of_whole(beliefs, claimed, best, settings)
+    whole = gain_over_whole(beliefs, claimed, best, settings)
     worse = {*below, *([evidence.n_blocks] if whole and whole.shown else [])} - {best}
     return SearchAnswer(
         best_layer=best,
@@ -321,8 +321,8 @@ def answer(
     )
 
 
-def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: SearchSettings) -> Interval | None:
-    """Return the quality of a layer less that of the last one; None where it is that, or that has no score of a run."""
+def gain_over_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: SearchSettings) -> Interval | None:
+    """Return the quality of a layer minus that of the last one; None if it is the last one, or that has no score."""
     last, tail = len(beliefs.means) - 1, (1 - settings.level) / 2
     if best == last or last not in claimed.tested:
         return None
@@ -335,7 +335,7 @@ def of_whole(beliefs: Posterior, claimed: Posterior, best: int, settings: Search
         interval=(min(low, value), max(high, value)),
         level=settings.level,
         freedom=len(differences) - 1,
-        label=f"layer {best} less layer {last}",
+        label=f"layer {best} minus layer {last}",
         shown=bool((differences > settings.tolerance).mean() >= settings.level),
     )
 
@@ -367,7 +367,7 @@ def _beliefs(
 
 
 def _gains(expected: Array, claimed: Posterior, tail: float) -> list[tuple[float, float, float]]:
-    """Return of each layer the quality less that of the last one, with its interval; nothing without a run of that."""
+    """Return each layer's quality minus that of the last one, with its interval; empty if the last layer has no run."""
     last = len(expected) - 1
     if last not in claimed.tested:
         return []
@@ -378,9 +378,9 @@ def _gains(expected: Array, claimed: Posterior, tail: float) -> list[tuple[float
 
 
 def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> Doubt | None:
-    """Return how the best layer differs from the likeliest other one with a run; None where one of them has none.
+    """Return the difference of the best layer from the likeliest other one with a run; None if one of them has none.
 
-    The error over items is not known where no two of their runs were scored on the same ones.
+    The error over items is unknown if no two of their runs were scored on the same items.
     """
     best, chances = beliefs.best_layer, beliefs.chances
     folds = {

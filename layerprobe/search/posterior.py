@@ -1,17 +1,16 @@
-"""Scores of runs -> what they say about every layer: a Gaussian model in closed form. Knows numbers; trains nothing.
+"""The posterior of every layer's quality, given scores of runs: a Gaussian model in closed form. Trains nothing.
 
     f_l = mu + beta r_l + h_l + a_l  quality of layer l over new items and new seeds
     y   = f_l + e + s                score of a fine-tuning run at layer l
 
-e is the error over items, of known covariance between all scores; s is that over seeds, independent and of unknown
-variance. r_l is InfoNCE at layer l, where it is known, less its mean over the blocks. h is a Gaussian process over the
+e is the error over items, with a known covariance between all scores; s is the error over seeds, independent and with
+unknown variance. r_l is InfoNCE at layer l, if known, minus its mean over the blocks. h is a Gaussian process over the
 layers with Matern's covariance of order 3/2, over a distance that is half depth and half -log CKA summed over the
-model's own neighbouring layers. a_l is what a layer has of its own; at layer 0 that is much, because embeddings without
-a block are of another kind. mu is diffuse. beta says how much a reading without training is worth: as likely as not
-nothing, else a number whose mean and deviation were fitted to recorded curves under this model and stand in
-`prediction/rules.json`; the scores decide between the two. The scales and lengths have weak priors on a grid, which
-admits that all layers are as good. A run may be an outlier, whose score lies anywhere below what its layer is worth.
-The posterior is the mixture over all of that.
+model's adjacent layers. a_l is the layer's own deviation, large at layer 0, since embeddings without a block are of
+another kind. mu is diffuse. beta is the value of a reading without training: 0 with even chance, or else normal, with
+mean and deviation fitted to recorded curves under this model (`prediction/rules.json`); the scores decide between the
+two. Scales and lengths have weak priors on a grid, which includes equal quality of all layers. A run may be an outlier,
+whose score lies anywhere below the quality of its layer. The posterior is the mixture over all of these.
 
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
@@ -34,102 +33,102 @@ from layerprobe.stats.values import best_of
 Array = NDArray[np.float64]
 
 DRAWS = 4096
-"""Of the qualities; a chance of 95 % is then right to a third of a point of a hundred."""
+"""Number of draws of the qualities; a chance of 95 % is then accurate to a third of a percentage point."""
 
 # Points of the metric x 100; lengths are shares of the depth. A prior is the median and factor of a log-normal law.
 LEVEL_SD = 100.0
-"""Of mu, about the mean score."""
+"""Standard deviation of mu around the mean score."""
 OWN_SD = 0.15
-"""Of a at the blocks."""
+"""Standard deviation of a at the blocks."""
 EMBEDDING_SD = 10.0
-"""Of a at layer 0."""
+"""Standard deviation of a at layer 0."""
 SPREADS, SPREAD_PRIOR = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 2.5)
-"""Standard deviation of h, where blocks differ."""
+"""Standard deviations of h if blocks differ, and their prior."""
 FLAT = 0.15
-"""Chance that h is 0: no block is better than another, but for what each has of its own."""
+"""Chance that h is 0: blocks differ only by their own deviations a."""
 LENGTHS = (0.16, 0.32, 0.64, 1.28)
-"""Of h; all are as likely."""
+"""Length scales of h, equally likely."""
 SEED_SDS, SEED_PRIOR = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.4, 2.5)
-"""Standard deviation of s."""
+"""Standard deviations of s, and their prior."""
 NOTHING = 0.5
-"""Chance that InfoNCE says nothing about a model and task, before any score is known, in what is said."""
-# Where something is claimed:
+"""Prior chance that InfoNCE is uninformative for a model and task, in statements."""
+# For statements:
 CHANGE = 0.6
 """Chance of a change within few blocks."""
 CHANGES, WIDTHS = (3.0, 8.0, 25.0), (1, 2, 3)
-"""Its standard deviation, about 0, and over how many blocks it goes, beside a quarter of them; all are as likely."""
+"""Its standard deviations around 0, and its widths in blocks, besides a quarter of all; equally likely."""
 GROWTHS, GROWTH_PRIOR = (1.0, 4.0, 16.0), (2.0, 2.5)
-"""How many times as large the deviation of s is at the last layer as at layer 0."""
+"""Ratios of the deviation of s at the last layer to that at layer 0, and their prior."""
 LIKE_BLOCKS, ALIKE_SD = 0.5, 1.0
 """Chance that a at layer 0 is small, and its standard deviation then."""
 UNRUN_SD = 2.0
-"""Of what a layer without a run may have of its own, where it is said how far the best one is ahead at most."""
+"""Extra standard deviation of a layer without a run, in bounds on how far the best one is ahead."""
 OUTLIER, OUTLIER_RANGE = 0.02, 40.0
-"""Chance that a run is an outlier, of which no more is known than that its layer is better; points below its layer over
-which its score is as likely anywhere."""
+"""Chance that a run is an outlier, and the range in points below its layer's quality over which its score is then
+uniform."""
 OUTLIER_SETS, OUTLIER_WEIGHT = 8, 0.01
-"""Sets of runs that are tried as outliers at most, and the least weight of one, of that of the likeliest."""
+"""Largest number of sets of runs to try as outliers, and their smallest weight relative to the likeliest."""
 _LOG_OUTLIER = math.log(OUTLIER / (1 - OUTLIER) / OUTLIER_RANGE)
 _NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
 Outlook = tuple[Array, Array]
-"""What is expected of scores that are not there yet, but for what seeds add to each: the (layers, layers) covariance of
-f, in rows, with the scores, in columns, and that of the scores."""
+"""Expected future scores, without errors over seeds: the (layers, layers) covariance of f (rows) with the scores
+(columns), and the covariance of the scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Posterior:
-    """What is known of the quality f of each layer, and how further runs would move that."""
+    """The posterior of the quality f of each layer, and the effect of further runs."""
 
     means: Array
-    """(layers,): of f, x 100."""
+    """(layers,) means of f, x 100."""
     covariance: Array
-    """(layers, layers): of f."""
+    """(layers, layers) covariance of f."""
     draws: Array
-    """(draws, layers): f, from the mixture whose moments those are."""
+    """(draws, layers) draws of f from the mixture with these moments."""
     run: Outlook
-    """Of the next seed's run at each layer."""
+    """Outlook of the next seed's run at each layer."""
     endless: Outlook
-    """Of runs without end at every layer, on all items that there are."""
+    """Outlook of infinitely many runs at every layer, on all available items."""
     run_variance: Array
-    """(layers,): of a new score, over seeds."""
+    """(layers,) variance of a new score over seeds."""
     items: Array
-    """(layers, layers): errors of the endless runs over items, before any score is known."""
+    """(layers, layers) prior covariance of the errors of the endless runs over items."""
     choices: NDArray[np.intp]
-    """(choices,): the layers that can be chosen, ascending; no other is the best, or within a tolerance of it."""
+    """(choices,) layers that can be chosen, ascending; no other is the best, or within a tolerance of it."""
     tested: NDArray[np.intp]
-    """Those of them that have a fine-tuning run with a score."""
+    """Choices with a fine-tuning run that has a score."""
     starts: NDArray[np.intp]
-    """(models,): the place of layer 0 of each."""
+    """(models,) indices of the models' layers 0."""
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest mean, the earlier one of equals: it is expected to lose least."""
+        """The layer with the highest mean, the earlier of equals: its expected loss is the smallest."""
         return int(self.choices[best_of(self.means[self.choices].tolist())])
 
     @property
     def chances(self) -> Array:
-        """(layers,): of each to be the best; they sum to 1."""
-        return self._chances_among(self.choices)
+        """(layers,) chances to be the best; they sum to 1."""
+        return self._chances(self.choices)
 
-    def _chances_among(self, layers: NDArray[np.intp]) -> Array:
+    def _chances(self, layers: NDArray[np.intp]) -> Array:
         best = layers[self.draws[:, layers].argmax(axis=1)]
         shares: Array = np.bincount(best, minlength=len(self.means)) / len(self.draws)
         return shares
 
     def chances_within(self, tolerance: float) -> Array:
-        """Return (layers,): of each to be no worse than the best by more than the tolerance, in points."""
+        """Return the (layers,) chances to be within the tolerance, in points, of the best."""
         highest = self.draws[:, self.choices].max(axis=1, keepdims=True)
         shares = np.zeros(len(self.means))
         shares[self.choices] = (self.draws[:, self.choices] >= highest - tolerance).mean(axis=0)
         return shares
 
     def behind(self, tolerance: float, level: float) -> Array:
-        """Return (layers,): points that the best is ahead of each at most, each at the level.
+        """Return (layers,) upper bounds on the points that the best is ahead of each, one by one at the level.
 
-        A layer without a run may differ from what is expected of it by more than the model has it, see `UNRUN_SD`; not
-        where that decides nothing, as chances within are at the level without it.
+        A layer without a run may differ from its expectation by more than the model assumes, see `UNRUN_SD`, unless
+        its chance to be within the tolerance reaches the level without that.
         """
         apart = UNRUN_SD * standard_normal(len(self.draws), 2 * len(self.means))[:, len(self.means) :]
         apart = apart * ~np.isin(np.arange(len(self.means)), self.tested)
@@ -139,21 +138,21 @@ class Posterior:
         return points
 
     def candidates(self, level: float, layers: NDArray[np.intp] | None = None) -> tuple[int, ...]:
-        """Return the fewest of some layers, or of all choices, of which one is the best at the level, ascending."""
+        """Return the smallest set of the given layers, or of all choices, with the best one at the level, ascending."""
         if layers is not None and not len(layers):
             return ()
-        chances = self._chances_among(self.choices if layers is None else layers)
+        chances = self._chances(self.choices if layers is None else layers)
         order = np.argsort(-chances, kind="stable")
         enough = int(np.searchsorted(np.cumsum(chances[order]), level - 1e-9)) + 1
         return tuple(sorted(order[:enough].tolist()))
 
     def statement(self, tolerance: float, level: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return layers of which one is the best, and layers that are worse than it by more than the tolerance.
+        """Return layers that include the best, and layers that are worse than it by more than the tolerance.
 
-        No layer is in both. Only layers with a run are called worse, than the best of those: each with so much that, at
-        the level, all of them are. A layer without a run leaves the set only where it adds little to its chance, and
-        the next earlier layer with one is not the best of those with a run, at the level: scores may fall in any block
-        that nothing was run behind. How often sets hold the best layer is measured in research/statements.md.
+        No layer is in both. Only layers with a run are called worse, compared with the best of those, and jointly at
+        the level. A layer without a run leaves the set only if it adds little to the set's chance, and the previous
+        layer with a run is not the best of those with one, at the level: scores may fall in any block without a run
+        after it. The coverage of these sets is measured in research/statements.md.
         """
         highest = self.draws[:, self.tested].max(axis=1, keepdims=True, initial=-np.inf)
         shares, least = (self.draws < highest - tolerance).mean(axis=0), 1 - (1 - level) / max(len(self.tested), 1)
@@ -165,7 +164,7 @@ class Posterior:
 
     @property
     def _before(self) -> NDArray[np.intp]:
-        """(choices,): the last layer up to each, of the same model, that has a run; -1 where there is none."""
+        """(choices,) last layer of the same model up to each one that has a run; -1 if there is none."""
         earlier = np.where(np.isin(self.choices, self.tested), self.choices, -1)
         first = self.starts[np.searchsorted(self.starts, self.choices, side="right") - 1]
         last = np.maximum.accumulate(earlier)
@@ -173,7 +172,7 @@ class Posterior:
 
 
 def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
-    """Return -log CKA, how far each layer lies from the one before; CKA below 0.01 counts as 0.01.
+    """Return -log CKA, the distance of each layer from the one before; CKA below 0.01 counts as 0.01.
 
     Examples:
         >>> layer_steps([1.0, 0.5])
@@ -183,22 +182,22 @@ def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
     return tuple(steps.tolist())
 
 
-@lru_cache(maxsize=16)  # a decision and the answer after it ask the same; of several models one has a new score
+@lru_cache(maxsize=16)  # shared by a decision and the next answer; of several models, only one has a new score
 def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = False) -> Posterior:
-    """Return what the scores say about every layer.
+    """Return the posterior of every layer.
 
     Args:
         evidence: The scores, and readings of the model.
-        nothing: Chance that InfoNCE says nothing, before any score is known.
-        claims: Admit what would make a statement false: that InfoNCE says nothing, scores change within few blocks,
-            seeds err more with depth, and layer 0 is like the others. Searches are not the better for it.
+        nothing: Prior chance that InfoNCE is uninformative.
+        claims: Allow for what would make a statement false: InfoNCE is uninformative, scores change within few blocks,
+            the error of seeds grows with depth, and layer 0 is like the others. This does not improve searches.
 
-    Any fine-tuning run may be an outlier: sets of runs are left out, the likeliest first, and what the other scores say
-    counts by how likely those are.
+    Any fine-tuning run may be an outlier: sets of runs are left out, the likeliest first, and the posteriors of the
+    other scores are weighted by how likely these are.
     """
     rows = frozenset(row for row, score in enumerate(evidence.scores) if score.value is not None)
     if not rows:
-        raise DataError("expected at least one finite score, got none: fine-tune a layer")
+        raise DataError("expected at least one finite score, got none: fine-tune a layer first")
     parts, logs, guesses = dict[frozenset[int], Posterior](), list[float](), {rows: 0.0}
     while guesses and len(parts) < OUTLIER_SETS:
         ordinary = max(guesses, key=guesses.__getitem__)
@@ -221,9 +220,9 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
 def _without_outliers(
     evidence: Evidence, rows: Sequence[int], *, nothing: float, claims: bool
 ) -> tuple[Posterior, float, dict[int, float]]:
-    """Return what some scores say if none is an outlier, the log of their density, and log odds that each is one.
+    """Return the posterior given scores without outliers, their log density, and log odds that each is an outlier.
 
-    The odds know no changes, which takes a tenth of the time: they only say which sets to try.
+    The odds ignore changes, which takes a tenth of the time: they only choose the sets to try.
     """
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
     infonce = fitted_parameters()
@@ -231,7 +230,7 @@ def _without_outliers(
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
     errors, of_run = _with_expected_runs(errors, scores, evidence)
 
-    # the scores, f, and the scores of the next runs and of runs without end
+    # the scores, f, and the scores of the next runs and of endless runs
     layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 3])
     trend = infonce_trend(evidence)[layers]
     law = _law(evidence, layers, errors, infonce.slope_sd * trend)
@@ -248,24 +247,24 @@ def _without_outliers(
     log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
     odds = dict(zip(rows, _outlier_odds(roots, white, log_weights), strict=True))
 
-    # a change of each shape and size, of which a point of the grid leaves a normal law
+    # a change of each shape and size, normally distributed given a point of the grid
     precision, pull = np.einsum("gmj,gmj->gj", steps, steps), np.einsum("gmj,gm->gj", steps, white)
     variances = 1 / (1 / np.square(CHANGES) + precision[..., None])  # (points, shapes, sizes)
     log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
     log_weights += variances * pull[..., None] ** 2 / 2
     log_density = float(logsumexp(log_weights)) - m * math.log(2 * math.pi) / 2
-    weights = np.exp(np.maximum(log_weights - log_weights.max(), _LEAST))  # of subnormal numbers all is slow
+    weights = np.exp(np.maximum(log_weights - log_weights.max(), _LEAST))  # subnormal numbers are slow
     likely = weights.sum(axis=(1, 2)) > _NEGLIGIBLE * weights.sum(axis=(1, 2)).max()
     weights, grid = weights[likely] / weights[likely].sum(), grid[likely]
     variances, sizes = variances[likely], variances[likely] * pull[likely][..., None]
     points = weights.sum(axis=(1, 2))
 
-    # f and what is expected given the scores, for each point of the grid and together
+    # f and the outlooks given the scores, for each point of the grid and combined
     explained = _solved(roots[likely], _weighed(law[:, :m, m:], grid))
     means = (expected[:, m:] + level)[likely] + np.einsum("gmi,gm->gi", explained, white[likely])
-    of_layers, of_f = slice(m, m + n), explained[..., :n]
-    covariances = _weighed(law[:, of_layers, of_layers], grid) - of_f.transpose(0, 2, 1) @ of_f
-    ahead, steps = shapes[:, layers[m:]], steps[likely]  # what a change of size 1 is, and (points, scores, shapes)
+    layer_part, explained_f = slice(m, m + n), explained[..., :n]
+    covariances = _weighed(law[:, layer_part, layer_part], grid) - explained_f.transpose(0, 2, 1) @ explained_f
+    ahead, steps = shapes[:, layers[m:]], steps[likely]  # a change of size 1, and (points, scores, shapes)
     sized, squared = (weights * sizes).sum(axis=2), (weights * (variances + sizes**2)).sum(axis=2)
     moved = sized @ ahead - np.einsum("gm,gmi->gi", np.einsum("gmj,gj->gm", steps, sized), explained)
     mean = points @ means + moved.sum(axis=0)
@@ -285,7 +284,7 @@ def _without_outliers(
     part = Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
-        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, of_f),
+        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, explained_f),
         run=_outlook(covariance, 1, n),
         endless=_outlook(covariance, 2, n),
         run_variance=of_run + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
@@ -298,9 +297,9 @@ def _without_outliers(
 
 
 def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array) -> list[float]:
-    """Return log odds that each score alone is an outlier, against none: that it lies below what the others expect.
+    """Return log odds that each score alone is an outlier, against none: that it lies below its expectation.
 
-    Source: a score given all others, Rasmussen and Williams 2006, equations 5.10 to 5.12.
+    Source, for a score given all others: Rasmussen and Williams 2006, equations 5.10 to 5.12.
     """
     inverse = _solved(roots, np.broadcast_to(np.eye(white.shape[1]), roots.shape))
     precision = np.einsum("gij,gij->gj", inverse, inverse)
@@ -311,7 +310,7 @@ def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array)
 
 
 def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], weights: Array) -> Posterior:
-    """Return the mixture over which scores are of no outlier; a layer is tested if one of its runs likely is none."""
+    """Return the mixture over sets of outliers; a layer is tested if one of its runs is likely not an outlier."""
     whole, chances = [*parts.values()], np.zeros(len(evidence.scores))
     for rows, weight in zip(parts, weights, strict=True):
         chances[[*rows]] += weight
@@ -319,14 +318,14 @@ def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], wei
     means: Array = weights @ np.stack([part.means for part in whole])
 
     def mixed(of: Callable[[Posterior], Array]) -> Array:
-        # what is expected of scores that are not there yet moves as f does
+        # outlooks move with f
         moves = [np.outer(part.means - means, part.means - means) for part in whole]
         return np.tensordot(weights, np.stack([of(part) + move for part, move in zip(whole, moves, strict=True)]), 1)
 
     def outlook(of: Callable[[Posterior], Outlook]) -> Outlook:
         return mixed(lambda part: of(part)[0]), mixed(lambda part: of(part)[1])
 
-    # the draws of a part stand in order of its points, so that a random share of them stands for all
+    # the draws of a part are in the order of its points, so that a random share of them represents all
     order = np.random.default_rng(0).permutation(DRAWS)
     part_of_draw = np.searchsorted(np.cumsum(weights), (order + 0.5) / DRAWS).clip(max=len(whole) - 1)
     return replace(
@@ -342,11 +341,11 @@ def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], wei
 
 
 def side_by_side(parts: Sequence[Posterior]) -> Posterior:
-    """Return what is known of several models as of one, whose layers are theirs, one model behind the other.
+    """Return one posterior of several models, with the layers of all of them in turn.
 
-    The errors of different models are taken for independent. Those over items are not: all models score the same
-    items, by which their errors rise and fall together. So differences between models are known better than is said
-    here, which is on the careful side: more layers stay in the set, and more runs are made before one is settled.
+    Errors of different models are treated as independent. Those over items are not: all models are scored on the same
+    items, so that their errors are correlated. Differences between models are therefore known better than stated
+    here, which is conservative: more layers stay in the set, and more runs are made before a choice is settled.
     """
     if len(parts) == 1:
         return parts[0]
@@ -360,7 +359,7 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
         return joined(lambda part: of(part)[0]), joined(lambda part: of(part)[1])
 
     starts = np.cumsum([0, *(len(part.means) for part in parts[:-1])])
-    # all are drawn from the same numbers, which another order makes independent
+    # all use the same random numbers; shuffling makes them independent
     orders = [np.random.default_rng(i).permutation(len(part.draws)) for i, part in enumerate(parts)]
     return Posterior(
         means=np.concatenate([part.means for part in parts]),
@@ -377,10 +376,10 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
 
 
 def _law(evidence: Evidence, layers: NDArray[np.intp], errors: Array, slopes: Array) -> Array:
-    """Return the covariance of scores before they are known, but for what seeds add, in parts that a grid weighs.
+    """Return the prior covariance of scores, without errors over seeds, in parts that the grid weights.
 
-    They are (parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, layer 0. By
-    score, `slopes` are standard deviations of what InfoNCE is worth, with its sign.
+    The (parts, scores, scores) are: the common level, InfoNCE, h of each length, layer 0. `slopes` are the standard
+    deviations of InfoNCE's contribution by score, with its sign.
     """
     same = layers[:, None] == layers
     fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
@@ -390,19 +389,19 @@ def _law(evidence: Evidence, layers: NDArray[np.intp], errors: Array, slopes: Ar
 
 
 def _weighed(parts: Array, grid: Array) -> Array:
-    """Return (points, rows, columns): the covariance at points of the grid, of its parts."""
+    """Return the (points, rows, columns) covariance at points of the grid, from its parts."""
     return (_shares(grid) @ parts.reshape(len(parts), -1)).reshape(-1, *parts.shape[1:])
 
 
 def _shares(grid: Array) -> Array:
-    """Return (points, parts): what each part of the law counts."""
+    """Return the (points, parts) weights of the parts of the covariance."""
     of_length = grid[:, 1, None] == np.arange(len(LENGTHS))
     ones, h = np.ones(len(grid)), grid[:, 0, None] ** 2 * of_length
     return np.column_stack([ones, grid[:, 3], h, grid[:, 5] ** 2])
 
 
 def _solved(roots: NDArray[np.floating], right: Array) -> Array:
-    """Return (points, scores, columns) X with roots X = right, of lower triangular (points, scores, scores) roots."""
+    """Return (points, scores, columns) X with roots X = right, for lower triangular (points, scores, scores) roots."""
     solved = np.empty_like(right)
     for row in range(roots.shape[1]):
         before = (roots[:, row, None, :row] @ solved[:, :row])[:, 0]
@@ -417,19 +416,19 @@ def _outlook(covariance: Array, part: int, n: int) -> Outlook:
 
 @lru_cache
 def standard_normal(draws: int, n: int) -> Array:
-    """Return the same (draws, n) numbers at every call, so that a decision depends on nothing but its evidence."""
+    """Return the same (draws, n) numbers at every call, so that a decision depends only on its evidence."""
     numbers = np.random.default_rng(0).standard_normal((draws, n))
     numbers.flags.writeable = False
     return numbers
 
 
 def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Evidence) -> tuple[Array, float]:
-    """Return the covariance of errors over items of the scores, f and what is expected, and what a run has of its own.
+    """Return the covariance of errors over items of the scores, f and the outlooks, and the own error of a run.
 
-    f has none. On each fold the error of a layer is taken for the mean of those of its runs there, without what each
-    run has of its own; where there is no run, of the nearest layer's. On a fold without scores it is independent of all
-    others and like that on the others. A run's own part, which further seeds average
-    out, is taken for the smallest eigenvalue: what no run shares with any other.
+    f has no error. On each fold, the error of a layer is the mean of those of its runs there, without each run's own
+    part; without a run, that of the nearest layer. On a fold without scores it is independent of all others and as
+    large as theirs. A run's own part, which further seeds average
+    out, is estimated by the smallest eigenvalue: the part that no run shares with any other.
     """
     n, n_folds = evidence.n_blocks + 1, evidence.n_folds
     least = max(float(np.linalg.eigvalsh(errors)[0]), 0.0)
@@ -448,7 +447,7 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
     unseen = [fold for fold in range(n_folds) if fold not in seen]
     among[unseen] = among[seen].mean(axis=0)
 
-    # how much each fold counts in what is expected: (expected, folds)
+    # (expected, folds) weights of the folds in the outlooks
     next_folds = [evidence.fold(evidence.next_seed(layer)) for layer in range(n)]
     folds = np.eye(n_folds)
     parts = np.concatenate([np.zeros((n, n_folds)), folds[next_folds], np.full((n, n_folds), 1 / n_folds)])
@@ -459,7 +458,7 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
 
 
 def infonce_trend(evidence: Evidence) -> Array:
-    """Return (layers,) InfoNCE less its mean over the blocks; layer 0, of another kind, counts as layer 1."""
+    """Return (layers,) InfoNCE minus its mean over the blocks; layer 0, of another kind, counts as layer 1."""
     if evidence.infonce is None:
         return np.zeros(evidence.n_blocks + 1)
     blocks = np.array(evidence.infonce[1:])
@@ -468,7 +467,7 @@ def infonce_trend(evidence: Evidence) -> Array:
 
 
 def _places(evidence: Evidence) -> Array:
-    """Return how far each layer lies from layer 0, of 1: half by depth, half by the model's own CKA."""
+    """Return the distance of each layer from layer 0, scaled to 1: half depth, half the model's own CKA."""
     steps = np.full(evidence.n_blocks, 1 / evidence.n_blocks)
     if evidence.steps is not None and sum(evidence.steps) > 0:
         steps = (steps + np.array(evidence.steps) / sum(evidence.steps)) / 2
@@ -483,11 +482,11 @@ def _matern(distance: Array) -> Array:
 
 @lru_cache
 def _grid(*, nothing: float, claims: bool) -> tuple[Array, Array]:
-    """Return (points, 6) and their log priors.
+    """Return the (points, 6) grid and its log priors.
 
-    The columns are the spread, the index of the length, the deviation of seeds at half the depth, whether InfoNCE says
-    anything, which it does not with the chance `nothing`, how many times as large the deviation of seeds is at the last
-    layer as at layer 0, and the deviation of a at layer 0.
+    The columns are the spread, the index of the length, the deviation of seeds at half the depth, whether InfoNCE is
+    informative (not so with the chance `nothing`), the ratio of the deviation of seeds at the last layer to that at
+    layer 0, and the deviation of a at layer 0.
     """
 
     def log_prior(values: Iterable[float], median: float, factor: float) -> list[tuple[float, float]]:
@@ -527,15 +526,15 @@ def _mixture(
 ) -> Array:
     """Draw (draws, layers) f from a mixture of Gaussians, by points of the grid, and shapes and sizes of a change.
 
-    Means and covariances, by point, are those without a change; `shapes` are (shapes, layers), `steps` (points, scores,
-    shapes) the same at the white scores, of which `explained`, (points, scores, layers), is what they say of f.
+    Means and covariances, by point, are those without a change; `shapes` are (shapes, layers), `steps` the same at the
+    whitened scores, (points, scores, shapes), and `explained` their effect on f, (points, scores, layers).
     """
     point, shape, size = drawn
     noise = standard_normal(DRAWS, means.shape[1])
     numbers, place = np.unique(point, return_inverse=True)
     roots = np.linalg.cholesky(covariances[numbers]).transpose(0, 2, 1)
     f = np.empty_like(noise)
-    for rows in np.split(np.arange(DRAWS), DRAWS // 512):  # a root a draw takes memory
+    for rows in np.split(np.arange(DRAWS), DRAWS // 512):  # one root per draw takes memory
         of, change = point[rows], shape[rows]
         moves = shapes[change] - (steps[of, :, change][:, None] @ explained[of])[:, 0]
         f[rows] = means[of] + size[rows, None] * moves + (noise[rows, None] @ roots[place[rows]])[:, 0]
@@ -545,8 +544,8 @@ def _mixture(
 def _changes(n_blocks: int, chance: float) -> tuple[Array, Array]:
     """Return (shapes, layers) from 0 to 1 and (shapes, sizes) log priors: no change, and one over some blocks.
 
-    A change over w blocks from block k on is 0 up to layer k - 1, and 1 from layer k + w - 1 on. The first block makes
-    none, as layer 0 has a level of its own.
+    A change over w blocks from block k is 0 up to layer k - 1, and 1 from layer k + w - 1. The first block has none,
+    since layer 0 has its own level.
     """
     layers, shapes, chances = np.arange(n_blocks + 1), [np.zeros(n_blocks + 1)], [1 - chance]
     widths = {width for width in (*WIDTHS, round(n_blocks / 4)) if 0 < width < n_blocks} if chance else set()

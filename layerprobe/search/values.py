@@ -1,4 +1,4 @@
-"""What a search knows, what it may spend, which run comes next, and what it answers."""
+"""Evidence, settings, decisions and answers of a search."""
 
 import itertools
 import math
@@ -26,83 +26,83 @@ exceed it."""
 
 KEEP = "the layer to keep"
 FLAGGED = {"keep": "chosen", "best guess": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
-"""How rows with a flag are marked."""
+"""Marks of table rows by their flag."""
 EXPECTED_CHART = Chart(
     lines=(Line("expected", interval="expected_interval", run="runs", joined=False),),
     name="expected",
     heading="Expected scores",
     chosen=KEEP,
 )
-"""Expected scores by layer."""
+"""Chart of expected scores by layer."""
 GAIN_CHART = Chart(
     lines=(Line("gain", interval="gain_interval", run="runs", joined=False),),
     name="gain",
     zero="whole model",
     chosen=KEEP,
 )
-"""What truncated models gain over the whole one, by layer."""
+"""Chart of gains over the whole model by layer."""
 SHARE = 0.15
-"""Of the full sweep, which is spent at most."""
+"""Default budget, as a share of the full sweep."""
 SEEDS = 5
-"""Of the full sweep, at every layer."""
+"""Default number of seeds per layer in the full sweep."""
 FAILURES = 2
-"""Runs of a layer without any score after which it is no longer chosen from, where other layers have scores."""
+"""Number of runs without any score after which a layer is left out, if other layers have scores."""
 SWEPT_BLOCKS = 4
-"""Up to so many blocks every layer is fine-tuned: a whole sweep costs no more than the search of a deeper model."""
+"""Largest number of blocks at which every layer is fine-tuned: a sweep costs no more than a deeper model's search."""
 
 
 def without_scans(data: Any) -> Any:
-    """Return JSON of layerprobe 0.4.0, of which each run and setting says whether it is a scan, without that.
+    """Return JSON of layerprobe 0.4.0 without its flags for scans.
 
     Raises:
-        DataError: If one is: a search has no runs of all layers at once any more.
+        DataError: If a run is a scan: searches no longer have runs of all layers at once.
     """
     if isinstance(data, list):
         return [without_scans(item) for item in data]
     if not isinstance(data, dict):
         return data
     if data.get("scan"):
-        raise DataError("expected a search without runs of all layers at once, got one with --scan: search again")
+        raise DataError("a search with --scan, runs of all layers at once, is no longer supported: search again")
     return {key: without_scans(item) for key, item in data.items() if key != "scan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What one run scored at one layer, on validation items that it shares with the other runs of its fold."""
+    """Score of one run at one layer, on the validation items of its fold."""
 
     layer: int
     seed: int
     value: float | None
-    """Primary metric x 100; None where it is not finite, or the run failed."""
+    """Primary metric x 100; None if it is not finite, or the run failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that a decision depends on."""
+    """All inputs of a decision."""
 
     n_blocks: int
-    """Layers count from 0 to this."""
+    """Number of blocks; layers are 0 to this."""
     scores: tuple[Score, ...] = ()
-    """One for each fine-tuned layer and seed."""
+    """One score per fine-tuned layer and seed."""
     item_covariance: Matrix = ()
-    """Of the errors of the scores over items, in squared points, in their order; what a score of None has there is not
-    read. Empty where it is not known: then the items count as all there are."""
+    """Covariance of the scores' errors over items, in squared points, in their order; entries of a score of None are
+    ignored. Empty if unknown: the items then count as all there are."""
     steps: tuple[float, ...] | None = None
-    """-log CKA of layers 1 .. n_blocks with the one before; None: all steps are alike."""
+    """-log CKA of layers 1 .. n_blocks with the one before; None: all steps are equal."""
     infonce: tuple[float, ...] | None = None
-    """InfoNCE between two views of a text at layers 0 .. n_blocks, in nats; None: not known."""
+    """InfoNCE between two views of a text at layers 0 .. n_blocks, in nats; None: unknown."""
     start: int | None = None
-    """The layer where the search begins; None: where InfoNCE is highest, or the middle."""
+    """The first layer to run; None: the one with the highest InfoNCE, or the middle one."""
     n_items: int | None = None
-    """Items that all seeds together validate on (groups, where items are grouped)."""
+    """Number of validation items of all seeds together (groups, if items are grouped)."""
     n_folds: int = 1
-    """Parts of the items: seed k validates on part k modulo this. 1: all seeds validate on the same items."""
+    """Number of folds: seed k validates on fold k modulo this. 1: all seeds validate on the same items."""
     first_layer: int = 0
-    """The first layer that can be chosen; those before it are left out."""
+    """The first layer that can be chosen; earlier ones are left out."""
     model: int = 0
-    """Which of several models that share a budget."""
+    """Number of the model among several that share a budget."""
     block_cost: float = 1.0
-    """Of a block-step of this model, compared with one of the others."""
+    """Cost of a block-step of this model relative to the others."""
 
     def __post_init__(self) -> None:
         if self.n_folds < 1:
@@ -110,33 +110,33 @@ class Evidence:
         if self.n_blocks < 1:
             raise DataError(f"expected a model with at least one block, got {self.n_blocks}")
         if not 0 <= self.first_layer <= self.n_blocks:
-            raise DataError(f"expected the first of layers 0 to {self.n_blocks} to choose from, got {self.first_layer}")
+            raise DataError(f"expected a first layer from 0 to {self.n_blocks}, got {self.first_layer}")
         if not all(map(math.isfinite, (*(self.steps or ()), *(self.infonce or ())))):
-            raise DataError("expected finite readings of every layer, got NaN or infinity: leave such a reading out")
+            raise DataError("expected finite readings of every layer, got NaN or infinity: leave that reading out")
 
     @property
     def choices(self) -> range:
-        """The layers to choose from."""
+        """The layers that can be chosen."""
         return range(self.first_layer, self.n_blocks + 1)
 
     @property
     def contenders(self) -> tuple[int, ...]:
-        """Those that can still be chosen: not where two runs or more gave no score, unless nothing has one."""
+        """Layers that can still be chosen: those with two or more runs without a score are excluded, unless all are."""
         with_score = {score.layer for score in self.scores if score.value is not None}
         going_on = [i for i in self.choices if i in with_score or len(self.runs_at(i)) < FAILURES]
         return tuple(going_on if with_score else self.choices)
 
     @property
     def spent(self) -> int:
-        """Cost of the runs in block-steps; one at layer l counts l + 1."""
+        """Cost of the runs in block-steps; a run at layer l costs l + 1."""
         return sum(score.layer + 1 for score in self.scores)
 
     def fold(self, seed: int) -> int:
-        """Return the part of the items on which a seed validates."""
+        """Return the fold on which a seed validates."""
         return seed % self.n_folds
 
     def next_seed(self, layer: int, pending: "Sequence[PlannedRun]" = (), folds: Collection[int] = ()) -> int:
-        """Return the first seed, of some folds if any, that a layer has and will have no run of."""
+        """Return the first seed, on one of the given folds if any, without a run or pending run of a layer."""
         used = {score.seed for score in self.runs_at(layer)}
         used |= {run.seed for run in pending if (run.model, run.layer) == (self.model, layer)}
         among = folds or range(self.n_folds)
@@ -144,7 +144,7 @@ class Evidence:
 
     @property
     def scored(self) -> bool:
-        """Whether a score is finite."""
+        """Whether there is a finite score."""
         return any(score.value is not None for score in self.scores)
 
     def runs_at(self, layer: int) -> tuple[Score, ...]:
@@ -154,17 +154,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """What is requested, and what it may cost."""
+    """Settings of a search: tolerance, confidence and budget."""
 
     tolerance: float = TOLERANCE
     """Score loss that you accept for a smaller model, in points of the metric x 100."""
     level: float = LEVEL
     """Confidence that the best layer is within the tolerance, and that the set contains it."""
     budget: float | None = None
-    """Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 0.15 or "15%". By default
-    15 %, and all of it for models of up to 4 blocks."""
+    """Largest share of a full sweep (every layer, every seed) to spend, such as 0.15 or "15%". By default 15 %, and all
+    of it for models of up to 4 blocks."""
     seeds: int = SEEDS
-    """Seeds per layer at most, and of the full sweep."""
+    """Largest number of seeds per layer, also in the full sweep."""
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -189,15 +189,15 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """The run that comes next: `layer, seed = search.ask()`."""
+    """The next run: `layer, seed = search.ask()`."""
 
     layer: int
-    """How many blocks the model keeps, 0 for the embeddings alone."""
+    """Number of blocks to keep, 0 for the embeddings alone."""
     seed: int
     cost: int
-    """In block-steps."""
+    """Cost in block-steps."""
     model: int = field(default=0, metadata=RARE)
-    """Which of several."""
+    """Number of the model among several."""
 
     def __iter__(self) -> Iterator[int]:
         return iter((self.layer, self.seed))
@@ -205,37 +205,37 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do next, and why."""
+    """The next step, with its reason."""
 
     run: PlannedRun | None
-    """None: the search is over."""
+    """The next run; None: the search is over."""
     stop: StopReason | None
-    """Why it is over; None while there is a run to do."""
+    """Why the search is over; None if there is a next run."""
     why: str
-    """In plain words."""
+    """The reason in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBelief:
-    """What is known of one layer."""
+    """Estimates for one layer."""
 
     layer: int
     mean: float
     """Expected score over new items and seeds, x 100."""
     interval: tuple[float, float]
-    """Of that score, at the requested level."""
+    """Interval of that score, at the requested level."""
     chance_best: float
-    """To be the best layer."""
+    """Chance of being the best layer."""
     chance_within: float
-    """To be no worse than the best layer by more than the tolerance."""
+    """Chance of being within the tolerance of the best layer."""
     runs: int
-    """Fine-tuning runs that scored at it."""
+    """Number of fine-tuning runs with a score."""
     failed: int = field(default=0, metadata=RARE)
-    """Fine-tuning runs at it without a score."""
+    """Number of fine-tuning runs without a score."""
     behind: float | None = field(default=None, metadata=RARE)
-    """Points that the best layer is ahead at most, at the requested level."""
+    """Upper bound on the points that the best layer is ahead, at the requested level."""
     gain: tuple[float, float, float] | None = field(default=None, metadata=RARE)
-    """Expected score less that of the whole model, and the ends of its interval; None where that had no run."""
+    """Expected score minus that of the whole model, and the ends of its interval; None if that had no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,70 +243,70 @@ class Doubt:
     """Confidence that the best layer differs from the likeliest other one."""
 
     rival: int
-    """The layer with a run with the largest chance after the best one."""
+    """The likeliest other layer with a run."""
     difference: float
-    """Expected score of the best layer less that of the rival, x 100."""
+    """Expected score of the best layer minus that of the rival, x 100."""
     item_error: float
-    """Standard error of the difference of their scores over items, in points; further seeds do not reduce it. 0 where
-    it is not known: one run, or one of each of two layers, cannot tell what runs share, nor can runs on other folds."""
+    """Standard error over items of the difference, in points; further seeds do not reduce it. 0 if unknown: runs on
+    different folds, or one run per layer, do not show their common error."""
     seed_error: float | None
-    """Over seeds, in points; None, in files of before, where one of them had no run, so that nothing is said."""
+    """Standard error over seeds, in points; None in older files where one of them had no run."""
     items_needed: int | None
-    """From about so many items on, they would show a difference as large as the tolerance; None where that is not
-    known, or the tolerance is 0."""
+    """Approximate number of items that would show a difference as large as the tolerance; None if unknown, or if the
+    tolerance is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SearchAnswer(Shown):
-    """Which layer to keep, how certain that is, and at what cost."""
+    """The layer to keep, its certainty and its cost."""
 
     best_layer: int
-    """With the highest expected score, the smaller one of equals."""
+    """The layer with the highest expected score, the smaller of equals."""
     chance: float
-    """That it is the best."""
+    """Chance that it is the best."""
     candidates: tuple[int, ...]
-    """The smallest set of layers that holds the best one with at least the level, ascending."""
+    """The smallest set of layers that contains the best one at the level, ascending."""
     smallest_sufficient: int | None
-    """The smallest layer with a run that is within the tolerance of the best, at the level; None where none is."""
+    """The smallest layer with a run that is within the tolerance of the best, at the level; None if there is none."""
     layers: tuple[LayerBelief, ...]
-    """By layer."""
+    """Estimates by layer."""
     settings: SearchSettings
     spent: int
     """Cost of the runs in block-steps."""
     full_sweep: int
-    """What every layer with every seed costs, in block-steps."""
+    """Cost of every layer with every seed, in block-steps."""
     decision: Decision
-    """Why the search is over, or what comes next."""
+    """Why the search is over, or the next step."""
     doubt: Doubt | None
-    """What is uncertain and what it would take; None where the best layer has no run, or no other one has."""
+    """The likeliest rival, and what would settle it; None if the best layer has no run, or no other one has."""
     first_layer: int = field(default=0, metadata=RARE)
-    """The first layer that could be chosen; those before it are left out."""
+    """The first layer that could be chosen; earlier ones are left out."""
     worse: tuple[int, ...] = field(default=(), metadata=RARE)
-    """Layers with a run that are worse than the best by more than the tolerance, ascending; at the level all of them
-    are, and the last one by itself, where `whole` shows it."""
+    """Layers with a run that are worse than the best by more than the tolerance, ascending: jointly at the level, and
+    the last one also by itself, if `whole` shows it."""
     whole: Interval | None = field(default=None, metadata=RARE)
-    """The score of the layer to keep less that of the whole model, x 100, over new items and seeds: `shown` where it is
-    above the tolerance with the level. None where the last layer is the one to keep, or has no score of a run."""
+    """Score of the layer to keep minus that of the whole model, x 100, over new items and seeds: `shown` if above the
+    tolerance at the level. None if the last layer is the one to keep, or has no score."""
     spoilt: int = field(default=0, metadata=RARE)
-    """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
+    """Number of examples in two splits, which make scores unreliable: nothing is claimed then."""
     unit: float = field(default=0.01, metadata=RARE)
-    """What counts as a point, in the unit of the scores; 0.01 of scores up to 1."""
+    """Size of a point, in the unit of the scores; 0.01 for scores up to 1."""
     higher_is_better: bool = field(default=True, metadata=RARE)
-    """Else the best layer has the lowest expected score, and `whole` and `doubt` are below 0 where it is better."""
+    """Whether higher scores are better; otherwise `whole` and `doubt` are below 0 where the best layer is better."""
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type[Self], dict[str, Any]]:
-        """Return the fields of JSON, also of earlier versions."""
+        """Return this class and its fields from JSON, also of earlier versions."""
         return cls, without_scans(data)
 
     @property
     def n_blocks(self) -> int:
-        """Of the whole model."""
+        """Number of blocks of the whole model."""
         return len(self.layers) - 1
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
-        """The layers with a run, from the last one back, that are worse than the best by more than the tolerance."""
+        """The last consecutive layers with a run that are worse than the best by more than the tolerance."""
         tested = [layer.layer for layer in self.layers if layer.runs]
         falling = itertools.takewhile(lambda layer: layer in self.worse and not self.spoilt, reversed(tested))
         return tuple(sorted(falling))
@@ -319,7 +319,7 @@ class SearchAnswer(Shown):
     # ---- as a table -------------------------------------------------------------------------------------
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer: keep or best guess, will do, may be best, whole model, drop; else empty."""
+        """Return the flag of a layer: keep or best guess, will do, may be best, whole model, drop; or empty."""
         if self.spoilt:
             return ""
         if layer == self.best_layer:
@@ -333,17 +333,17 @@ class SearchAnswer(Shown):
         return "drop" if layer in self.drop_layers else ""
 
     def columns(self, quantity: Quantity) -> tuple[Column, ...]:
-        """Return what is known by layer, empty for those that are left out, and of spoilt scores without claims."""
+        """Return the columns of estimates by layer, empty for layers left out; unreliable scores get no claims."""
         column = columns_of(mask_left_out(range(self.first_layer, len(self.layers)), self.layers))
         title, within = interval_title(self.settings.level), f"within {self.settings.tolerance:g}"
-        behind = "Points that the best layer is ahead at most; where a layer had no run, if scores change as in other "
+        behind = "Upper bound on points that the best layer is ahead; without a run, if scores change as in other "
         behind += "encoders."
         over = "for new items and new seeds"
         meaning = "Predicted score of the truncated model over new items and seeds."
         gain = Quantity("points over the whole model", quantity.split, quantity.best)
         columns = (
             column("expected", attrgetter("mean"), form=".1f", meaning=meaning, quantity=quantity),
-            column("runs", form=lambda count: str(count or ""), meaning="Of truncated models.", more=True),
+            column("runs", form=lambda count: str(count or ""), meaning="Number of runs.", more=True),
         )
         claims: tuple[Column, ...] = (
             column("expected_interval", attrgetter("interval"), title=title, form=".1f", interval=True, over=over),
@@ -357,7 +357,9 @@ class SearchAnswer(Shown):
                 over=over,
             ),
             column("chance_best", title="best", form=chance, meaning="Chance of being the best layer."),
-            column("chance_within", title=within, form=chance, meaning="Of the best layer.", more=True),
+            column(
+                "chance_within", title=within, form=chance, meaning="Chance of being so close to the best.", more=True
+            ),
             column("behind", title="at most behind", form=".2f", more=True, meaning=behind),
             column("candidate", lambda belief: belief.layer in self.candidates, shown=False),
             column("found_drop", lambda belief: belief.layer in self.drop_layers, shown=False),
@@ -369,7 +371,7 @@ class SearchAnswer(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer."""
+        """One row per layer."""
         layers = range(len(self.layers))
         best: Literal["higher", "lower"] = "higher" if self.higher_is_better else "lower"
         return Table(
@@ -385,23 +387,23 @@ class SearchAnswer(Shown):
 
     @property
     def gains(self) -> bool:
-        """Whether the gain over the whole model is known: of a search whose last layer had a run."""
+        """Whether gains over the whole model are known, because the last layer had a run."""
         return not self.spoilt and any(belief.gain for belief in self.layers)
 
     @property
     def charts(self) -> tuple[Chart, ...]:
-        """The gain over the whole model by layer, and expected scores; these alone where the gain is not known."""
+        """Charts of gains over the whole model, if known, and of expected scores."""
         return (GAIN_CHART, EXPECTED_CHART) if self.gains else (EXPECTED_CHART,)
 
-    # ---- what it says -----------------------------------------------------------------------------------
+    # ---- the conclusion ---------------------------------------------------------------------------------
 
     @property
     def verdict(self) -> Verdict:
-        """How much is known of the layer to keep."""
-        return self.verdict_among(len(self.candidates))
+        """Confidence in the layer to keep."""
+        return self.verdict_with_candidates(len(self.candidates))
 
-    def verdict_among(self, candidates: int) -> Verdict:
-        """Return how much is known of the layer to keep, where so many layers, of all models, may be the best."""
+    def verdict_with_candidates(self, candidates: int) -> Verdict:
+        """Return the confidence in the layer to keep, given the number of layers, of all models, that may be best."""
         if self.spoilt:
             return Verdict.FAILED
         best = self.layers[self.best_layer]
@@ -414,7 +416,7 @@ class SearchAnswer(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer to keep, what it is expected to score and to gain, and how certain that is."""
+        """The layer to keep, its expected score and gain, and its certainty."""
         best, layers = self.layers[self.best_layer], tuple(range(self.first_layer, len(self.layers)))
         case = {0: "embeddings", self.n_blocks: "whole"}.get(self.best_layer, "cut")
         better: Literal["higher", "lower"] = "higher" if self.higher_is_better else "lower"
@@ -452,11 +454,11 @@ class SearchAnswer(Shown):
 
     @property
     def metric(self) -> str:
-        """What scores are in."""
+        """Name of the metric with its scale."""
         return "score" if self.unit == 1 else f"score x {1 / self.unit:g}"
 
     def _checks(self) -> Iterator[Check]:
-        """Yield whether every layer was run, which smaller one will do, whether the last ones drop, what is open."""
+        """Yield checks of runs, of a smaller sufficient layer, of drops, of rivals, and of the end of the search."""
         beliefs, last = self.layers[self.first_layer :], self.layers[-1]
         inferred = tuple(belief.layer for belief in beliefs if not belief.runs and not belief.failed)
         failed = tuple(belief.layer for belief in beliefs if not belief.runs and belief.failed)
@@ -477,7 +479,7 @@ class SearchAnswer(Shown):
         yield Check(name=f"search {stop or 'goes on'}", passed=True if stop == "settled" else None)
 
     def _rival(self, doubt: Doubt, seed_error: float) -> Iterator[Check]:
-        """Yield that the best layer is not told apart from another one, and what would tell."""
+        """Yield the check of the likeliest rival, and what would settle it."""
         reach, tolerance = NormalDist().inv_cdf((1 + self.settings.level) / 2), self.settings.tolerance
         value, half = abs(doubt.difference), reach * math.hypot(doubt.item_error, seed_error)
         if value > tolerance + half:
@@ -494,4 +496,4 @@ class SearchAnswer(Shown):
 FIRST = ("gain", "parameters", "speed", "behind", "score")
 """Facts in the order of tiles."""
 LIKELY = 0.5
-"""From this chance on the best guess is called probable."""
+"""Chance from which the best guess is called probable."""

@@ -264,11 +264,11 @@ class CKAEstimate:
         assert self.level is not None
         errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
         covariances = inference.covariance(errors)
-        of_layers = [
+        layer_ends = [
             [inference.interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
             for width in (None, inference.band_width(covariances, level=self.level))
         ]
-        (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in of_layers)
+        (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in layer_ends)
         uncertainty = CurveUncertainty(
             level=self.level,
             lower=lower,

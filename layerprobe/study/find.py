@@ -51,7 +51,7 @@ from layerprobe.results.estimate import Estimate, together
 from layerprobe.results.shown import OneLayer, mask_left_out
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
-from layerprobe.search.ask import LayerSearch, SearchState, begun_evidence
+from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import (
     FAILURES,
@@ -172,11 +172,11 @@ def find(
     folds = search_folds(task, settings, checkpoints, cross_validation)
     costs = block_costs([checkpoint for _, checkpoint in agreements])
     blocks = [count_blocks(checkpoint.config) for _, checkpoint in agreements]
-    of_whole = max(cost * (n + 1) for cost, n in zip(costs, blocks, strict=True))
+    whole_cost = max(cost * (n + 1) for cost, n in zip(costs, blocks, strict=True))
     searched = sum(cost * settings.block_steps(n) for cost, n in zip(costs, blocks, strict=True))
-    searched += 2 * against_last * of_whole
+    searched += 2 * against_last * whole_cost
     read = READING_SHARE * searched
-    whole = read + searched + final * of_whole
+    whole = read + searched + final * whole_cost
     runs = _Runs(machines, whole=searched)
     with part(start=0, share=read, whole=whole):
         tuned = [
@@ -199,7 +199,7 @@ def find(
         _search(search, tuned, runs, at_a_time, against_last=against_last)
         found, best = _found(search, tuned, against_last=against_last)
         report("runs", 1, 1)
-    with part(start=read + searched, share=final * of_whole, whole=whole):
+    with part(start=read + searched, share=final * whole_cost, whole=whole):
         return best.with_final(found) if final else found
 
 
@@ -382,7 +382,7 @@ class _ModelRuns:
         self.not_trained: dict[tuple[int, int], str] = {}
         """Evidence in words, by layer and seed."""
         self._tested: dict[Place, Array] = {}  # influences of the test items, by run
-        self.begun = begun_evidence(
+        self.begun = initial_evidence(
             self.n_blocks,
             {name: _with_collapse(name, curve) for name, curve in read.items()},
             start=None if start is None else one_layer(start, self.n_blocks, of=checkpoint.label),

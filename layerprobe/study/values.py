@@ -236,7 +236,7 @@ class Finding(Shown):
         """Confidence in the layer to keep, among all models; undecided at most if it scores lower on test."""
         if self.on_floor or self.is_refuted:
             return Verdict.FAILED
-        verdict = (self.among or self.answer).verdict_among(self.places)
+        verdict = (self.among or self.answer).verdict_with_candidates(self.places)
         is_below = self.against_last is not None and self.against_last.value < 0
         return Verdict.UNDECIDED if verdict is Verdict.PROBABLE and is_below else verdict
 

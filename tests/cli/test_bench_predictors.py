@@ -41,7 +41,7 @@ def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
 
 def test_all_strategies_are_printed_when_all_is_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
     out = layerprobe("lab", "bench", zoo_file, "--wide").out
-    control = "control: looks at no model"
+    control = "control: ignores the model"
     assert "  of 6 models drop" in out
     assert "Intervals resample families" in out
     assert any(line.startswith("last layer ") and control in line for line in out.splitlines())

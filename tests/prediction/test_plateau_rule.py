@@ -210,7 +210,7 @@ def test_a_deeper_drop_is_a_drop(values: list[float]) -> None:
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 def test_too_short_a_curve_is_refused(n_layers: int) -> None:
-    with pytest.raises(DataError, match=f"a curve of at least 4 layers to see a decline in, tiny has {n_layers}"):
+    with pytest.raises(DataError, match=f"a curve of at least 4 layers, to detect a decline, tiny has {n_layers}"):
         plateau_rule(curve_of([0.9] * n_layers), model="tiny")
 
 

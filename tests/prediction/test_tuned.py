@@ -47,7 +47,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         fitted_parameters.cache_clear()
         if text is not None:
             damaged.write_text(text)
-        with pytest.raises(DataError, match=f"cannot read the rules .*{problem}.*: install it again"):
+        with pytest.raises(DataError, match=f"cannot read the rules .*{problem}.*: reinstall it"):
             fitted_parameters()
     fitted_parameters.cache_clear()
 
@@ -66,7 +66,9 @@ def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
     rule = tuned_rule(RANK)
     assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 10.0])) == 4
     assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) == 3
-    with pytest.raises(DataError, match="expected effective rank of the model for the rule 'fall of effective rank'"):
+    with pytest.raises(
+        DataError, match="the rule 'fall of effective rank' needs effective rank, which the model lacks"
+    ):
         rule(seen(curvature=[1.0, 2.0]))
 
 

@@ -99,7 +99,7 @@ def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> No
     options = Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected texts to embed, got none"):
         read_curves(given(model, options), [], alone())
-    with pytest.raises(DataError, match="expected at least two texts to tell their views apart, got one"):
+    with pytest.raises(DataError, match="expected at least two texts, to compare their copies, got one"):
         read_curves(given(model, options), ["a b c"], alone())
 
 
@@ -115,7 +115,7 @@ def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: 
         read_curves(given(model, options), TEXTS, ["beauty"])
     with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
         read_curves(given(model, options), TEXTS, ["probe"])
-    with pytest.raises(DataError, match="expected readings of one model, got CKA, which needs a reference"):
+    with pytest.raises(DataError, match="CKA needs a reference: use compare"):
         read_curves(given(model, options), TEXTS, ["CKA"])
 
 
@@ -129,7 +129,7 @@ def test_a_reading_says_what_it_is() -> None:
     for name, reading in READINGS.items():
         assert reading.description
         assert (reading.maximum == 1) >= reading.similarity, name
-    with pytest.raises(DataError, match="expected a function that computes a reading"):
+    with pytest.raises(DataError, match="expected a reading with a function compute"):
         Reading(description="nothing", direction=None)
     with pytest.raises(DataError, match="needs is 'time', expected one of 'embeddings'"):
         Reading(description="time", direction=None, needs="time", compute=lambda source: None)  # type: ignore[arg-type]

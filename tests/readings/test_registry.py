@@ -77,7 +77,7 @@ def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     install(monkeypatch, tmp_path, READINGS, TOY, {"short": "SHORT", "greedy": "GREEDY"})
     with pytest.raises(DataError, match="expected short at each of 4 layers, got 1 values"):
         read_curves(given(model, options), TEXTS, ["short"])
-    with pytest.raises(DataError, match="expected a task for what needs labels, got texts alone"):
+    with pytest.raises(DataError, match="expected a task for a reading with labels, got texts alone"):
         read_curves(given(model, options), TEXTS, ["greedy"])
     monkeypatch.undo()
     READINGS.reload()

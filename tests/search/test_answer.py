@@ -217,7 +217,7 @@ def test_more_seeds_are_advised_only_where_they_would_help(result: SearchAnswer)
 def test_evidence_must_fit_the_model() -> None:
     with pytest.raises(DataError, match="at least one block, got 0"):
         Evidence(n_blocks=0)
-    with pytest.raises(DataError, match=r"expected the first of layers 0 to 2 to choose from, got 3"):
+    with pytest.raises(DataError, match=r"expected a first layer from 0 to 2, got 3"):
         Evidence(n_blocks=2, first_layer=3)
     for readings in {"steps": (0.1, math.nan)}, {"infonce": (0.1, 0.2, math.inf)}:
         with pytest.raises(DataError, match="expected finite readings of every layer, got NaN or infinity"):

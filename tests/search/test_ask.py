@@ -101,7 +101,7 @@ def test_several_at_a_time_differ_and_depend_on_what_is_pending() -> None:
     assert search.pending == runs
     search.tell(*runs[1], 0.7)
     assert search.pending == [runs[0], runs[2]]
-    assert "1 runs told, 2 pending" in repr(search)
+    assert "1 runs reported, 2 pending" in repr(search)
     assert search.ask() not in runs
 
 
@@ -125,7 +125,7 @@ def test_nothing_to_train_until_runs_are_told() -> None:
     assert list(map(tuple, runs)) == [(0, 0), (1, 0), (2, 0)]
     assert search.ask() is None
     assert search.ask(2) == []
-    assert search.outlook.startswith("nothing to train until the pending runs are told (3): ")
+    assert search.outlook.startswith("nothing to train until the pending runs are reported (3): ")
 
 
 def test_failed_runs_cost_and_their_layer_is_left_out() -> None:
@@ -143,7 +143,7 @@ def test_folds_have_items_of_their_own() -> None:
     search = LayerSearch(n_blocks=N_BLOCKS, folds=2)
     search.tell(4, 0, right(4, 0))
     search.tell(4, 1, right(4, 1)[1:])
-    with pytest.raises(DataError, match=r"expected 119 numbers, one an item, as of layer 4, seed 1, got 120 numbers"):
+    with pytest.raises(DataError, match=r"expected 119 numbers, one per item, as for layer 4, seed 1, got 120 numbers"):
         search.tell(5, 1, right(5, 1))
     search.tell(5, 3, right(5, 1)[1:])
     assert search.answer().layers[4].runs == 2
@@ -285,7 +285,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     whole = path.read_text()
     for text in (whole[:-20], whole.replace('"seed": 0', '"seed": 1', 1), "{}", "[1]", json.dumps({"evidence": {}})):
         path.write_text(text)
-        with pytest.raises(DataError, match=r"search\.json is no search, or damaged: .*; begin a new one") as raised:
+        with pytest.raises(DataError, match=r"search\.json is damaged, or not a search: .*; start a new one") as raised:
             LayerSearch(path)
         assert "\n" not in str(raised.value)
     with pytest.raises(DataError, match=r"cannot use .*: .*: choose a path"):
@@ -299,7 +299,7 @@ def test_layers_below_0_count_from_the_last_one() -> None:
     assert tuple(search.ask() or ()) == (N_BLOCKS, 0)
     search.release(-1, 0)
     search.tell(-1, 0, 0.5)
-    with pytest.raises(DataError, match=f"layer {N_BLOCKS}, seed 0 was told before"):
+    with pytest.raises(DataError, match=f"layer {N_BLOCKS}, seed 0 was reported before"):
         search.tell(N_BLOCKS, 0, 0.5)
 
 
@@ -307,22 +307,30 @@ WRONG: list[tuple[str, Any, str]] = [
     ("tell", (9, 0, 0.5), "expected layers from 0 to 6 of the model, got 9"),
     ("tell", (1, -1, 0.5), "got layer 1, seed -1"),
     ("tell", (1.5, 0, 0.5), "expected layers as whole numbers, or a result that chooses one, got 1.5"),
-    ("tell", (4, 0, right(4, 0)), "layer 4, seed 0 was told before"),
+    ("tell", (4, 0, right(4, 0)), "layer 4, seed 0 was reported before"),
     (
         "tell",
         (1, 0, 0.5),
-        "expected 120 numbers, one an item, as of layer 4, seed 0, got one number of layer 1, seed 0",
+        "expected 120 numbers, one per item, as for layer 4, seed 0, got one number for layer 1, seed 0",
     ),
-    ("tell", (1, 0, right(1, 0)[1:]), "got 119 numbers, one an item of layer 1, seed 0"),
-    ("tell", (1, 0, np.nan), "expected finite scores of layer 1, seed 0, got NaN or infinity: tell None of a run"),
+    ("tell", (1, 0, right(1, 0)[1:]), "got 119 numbers, one per item for layer 1, seed 0"),
+    (
+        "tell",
+        (1, 0, np.nan),
+        "expected finite scores for layer 1, seed 0, got NaN or infinity: report None for a failed run",
+    ),
     ("tell", (1, 0, [0.5, None]), "got NaN or infinity"),
-    ("tell", (1, 0, np.full(120, 83.1)), "size of the first, of which a point is 0.01, got 83.1 of layer 1, seed 0: "),
+    (
+        "tell",
+        (1, 0, np.full(120, 83.1)),
+        "expected scores as large as the first, where a point is 0.01, got 83.1 for layer 1, seed 0: ",
+    ),
     ("tell", (1, 0, 1e300), "expected finite scores"),
     ("tell", (1, 0, [[0.5]]), r"expected a number, or one for each of two or more items, got \(1, 1\)"),
-    ("tell", (1, 0, [0.5]), r"got \(1,\) of layer 1, seed 0"),
-    ("tell", (1, 0, "good"), "expected a number, or one an item, of layer 1, seed 0, got 'good'"),
-    ("ask", (0,), "expected how many runs to train, 1 or more, got 0"),
-    ("release", (1, 0), "expected a run that was asked for and not told, got layer 1, seed 0"),
+    ("tell", (1, 0, [0.5]), r"got \(1,\) for layer 1, seed 0"),
+    ("tell", (1, 0, "good"), "expected a number, or one per item, for layer 1, seed 0, got 'good'"),
+    ("ask", (0,), "expected a number of runs to train, 1 or more, got 0"),
+    ("release", (1, 0), "expected a pending run, got layer 1, seed 0"),
 ]
 
 
@@ -347,7 +355,7 @@ def test_a_wrong_call_is_one_line_and_changes_nothing(name: str, arguments: Any,
         ({"n_blocks": 6, "folds": 0}, "expected at least one fold"),
         ({"n_blocks": 6, "readings": {"InfoNCE": [1.0]}}, "expected InfoNCE at 7 layers, 0 to 6, got 1 numbers"),
         ({"n_blocks": 6, "readings": [1.0]}, "expected readings as numbers by layer under their names"),
-        ({"n_blocks": 6, "unit": 0}, "expected unit as a number above 0, what counts as a point such as 0.01, got 0"),
+        ({"n_blocks": 6, "unit": 0}, "expected unit as a number above 0, the size of a point, such as 0.01, got 0"),
         ({"n_blocks": 6, "unit": "1%"}, "expected unit as a number above 0, .* got '1%'"),
         ({}, "expected n_blocks="),
     ],
@@ -376,5 +384,5 @@ def test_a_search_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:
     data["settings"]["scan"] = False
     assert from_dict(SearchState, data) == state
     data["settings"]["scan"] = True
-    with pytest.raises(DataError, match="expected a search without runs of all layers at once, got one with --scan"):
+    with pytest.raises(DataError, match="a search with --scan, runs of all layers at once, is no longer supported"):
         from_dict(SearchState, data)

@@ -5,7 +5,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.ask import LayerSearch
-from layerprobe.search.plan import LOOKING, answer, gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.plan import CHOOSING, answer, gain_of_run, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import search, world
@@ -72,7 +72,7 @@ def test_infonce_is_trusted_more_where_to_look_than_in_what_is_said() -> None:
 
     run = next_run(rising).run
     assert run is not None
-    assert (run.layer, promised(LOOKING), promised(NOTHING)) == (6, 6, 1)
+    assert (run.layer, promised(CHOOSING), promised(NOTHING)) == (6, 6, 1)
     assert answer(rising).layers[6].mean == posterior(rising, nothing=NOTHING).means[6]
 
 
@@ -139,7 +139,7 @@ def test_it_ends_when_the_best_layer_is_settled() -> None:
     scores = runs_of((0, 40.0), (1, 50.0), (5, 50.0), (3, 90.0), (3, 90.0), (2, 60.0), (4, 60.0))
     asked = next_run(Evidence(n_blocks=6, scores=scores), SearchSettings(budget=1.0))
     assert asked.run is not None
-    assert (asked.run.layer, "asked by itself" in asked.why) == (6, True)
+    assert (asked.run.layer, "the whole model is compared" in asked.why) == (6, True)
     evidence = Evidence(n_blocks=6, scores=(*scores, *runs_of((6, 40.0))))
     assert answer(evidence, SearchSettings(budget=1.0)).whole.shown  # type: ignore[union-attr]
     assert next_run(evidence, SearchSettings(budget=1.0)).stop == "settled"

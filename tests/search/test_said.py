@@ -67,5 +67,5 @@ def test_a_layer_whose_run_failed_is_not_said_not_to_have_been_run() -> None:
     lines = [words.line(check, conclusion)[0] for check in conclusion.checks[:2]]
     assert lines == [
         "Layers 0 to 2, 5 and 6 not run: inferred from the others",
-        "The runs of layer 4 failed: inferred from the others",
+        "Runs of layer 4 failed: inferred from the others",
     ]

@@ -170,8 +170,8 @@ def test_a_model_without_any_score_is_given_up_after_three_runs() -> None:
 def test_a_budget_below_one_run_of_each_says_what_these_cost() -> None:
     with pytest.raises(
         DataError,
-        match=r"one run of each model, got 2\.0 % of the full sweeps of all: the first run of each cost together "
-        r"2\.9 %, so give at least 2\.9%",
+        match=r"one run of each model, got 2\.0 % of all full sweeps: the first runs together cost 2\.9 %, "
+        r"so give at least 2\.9%",
     ):
         next_run([evidence_of(0), evidence_of(1)], SearchSettings(budget=0.02))
     assert next_run([evidence_of(0), evidence_of(1)], SearchSettings(budget=0.029)).run is not None

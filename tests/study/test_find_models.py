@@ -200,7 +200,7 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
     alone = [plan_find([model], TASK, **how) for model in models]
     assert [each["block_steps"] for each in plan["plans"]] == [each["block_steps"] for each in alone]
     assert plan.sentence.count("takes at most about") == 2
-    assert plan.sentence.endswith(" together.")
+    assert plan.sentence.endswith(" in total.")
     with pytest.raises(DataError, match="expected different models"):
         plan_find([models[0], models[0]], TASK, goes_on=False)
 

@@ -128,5 +128,5 @@ def test_a_finding_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:
         part["scan"] = False
     assert from_dict(Finding, data) == finding
     data["runs"][0]["scan"] = True
-    with pytest.raises(DataError, match="expected a search without runs of all layers at once, got one with --scan"):
+    with pytest.raises(DataError, match="a search with --scan, runs of all layers at once, is no longer supported"):
         from_dict(Finding, data)

@@ -460,5 +460,5 @@ def test_what_cannot_be_benched_is_refused() -> None:
 def test_a_tuned_rule_asks_for_other_families() -> None:
     models = known(entry("a", "a", cka=LEVEL_CURVE))
     for rule in (fall_of(CURVE), best_rule([fall_of(CURVE)])):
-        with pytest.raises(DataError, match=f"expected models of other families to tune '{rule.name}' on, got none"):
+        with pytest.raises(DataError, match=f"expected models of other families to fit '{rule.name}' to, got none"):
             leave_one_family_out(rule, models)
