@@ -28,8 +28,6 @@ LONG = {
     "docs/trainers.md",
     "docs/tutorials/first-layer.md",
     "docs/tutorials/python.md",
-    "docs/guides/find.md",
-    "docs/guides/shrink.md",
 }
 """Pages whose code fine-tunes for more than some ten seconds."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
