@@ -129,7 +129,7 @@ class Option:
     @property
     def row(self) -> str:
         """The row of a table."""
-        return f"| `{_cell(self.usage)}`{{#{self.anchor}}} | {_cell(self.text)} |"
+        return f"| `{self.usage}`{{#{self.anchor}}} | {_cell(self.text)} |"
 
     @property
     def link(self) -> str:
@@ -213,7 +213,8 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Return a text as the cell of a table; code takes bars as they are."""
+    return re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", text)
 
 
 def write_reference(out: Path) -> None:

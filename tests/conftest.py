@@ -16,6 +16,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from numpy.typing import NDArray
 
 from layerprobe.errors import ON_COMMAND_LINE
+from tests.browser import browser  # noqa: F401 - the fixture
 
 OUTSIDE = (
     "CI",

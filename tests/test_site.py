@@ -10,8 +10,6 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.browser import until
-
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 TALLEST = 25_000
@@ -90,6 +88,6 @@ def test_search_finds_pages_without_a_server(browser: Any, site: Path) -> None:
     page = browser.new_page()
     page.goto((site / "reference" / "cli" / "find.html").as_uri())
     page.locator(".md-search__button").click()
-    page.keyboard.type("tolerance")
-    until(page, "document.querySelectorAll('a[href*=\"glossary.html#tolerance\"]').length > 0")
+    page.locator("input[type=text]:focus").type("tolerance")
+    page.locator("a[href$='SearchSettings.tolerance']").first.wait_for()
     page.close()

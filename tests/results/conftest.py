@@ -1,9 +1,8 @@
-"""Words of the results of `made`, and a browser."""
+"""Words of the results of `made`."""
 
 import pytest
 
 from layerprobe.results import words
-from tests.browser import browser  # noqa: F401 - the fixture
 
 from .made import TEMPLATES
 
