@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.lab.dropbench.bench import known_drops
+from layerprobe.lab.dropbench.bench import RIVALS, known_drops
 from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 from layerprobe.prediction.rule import KnownDrop
 from layerprobe.prediction.rules import fall
@@ -78,16 +78,16 @@ def flagged(title: str, models: list[KnownDrop], floor: float, *, random: bool) 
 
 def statistics_of(encoder: KnownDrop) -> dict[str, float]:
     """Return seven numbers of each reading of a model, of the blocks alone; more promises a drop."""
-    numbers = {}
+    readings = {**RIVALS, **READINGS.usable()}  # a recorded reading that has neither is tried in both directions
+    numbers: dict[str, float] = {}
     for name, curve in encoder.model.curves.items():
         if name.startswith(cka_with("")):
             continue
-        for direction in READINGS[name].directions:
+        directions = readings[name].directions if name in readings else (1, -1)
+        for direction in directions:
             blocks = direction * np.array(curve.values[1:])
-            below, title = (
-                blocks.max() - blocks,
-                f"{name}{'' if direction == READINGS[name].directions[0] else ' turned'}",
-            )
+            below = blocks.max() - blocks
+            title = f"{name}{'' if direction == directions[0] else ' turned'}"
             numbers |= {
                 f"{title}, fall": below[-1],
                 f"{title}, fall as a share": below[-1] / (np.abs(blocks).max() or 1.0),
