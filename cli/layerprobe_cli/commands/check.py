@@ -14,9 +14,8 @@ def check(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")
     """Check that layerprobe can trust a model.
 
     It checks layers, the norm, padding, truncation and finite numbers. With a task or texts, it also counts unknown
-    characters, truncated texts, duplicates, and texts in both train and test; shows lengths, labels or scores; and says
-    the smallest difference that the test split can detect. It compares every installed backend with torch at every
-    layer, and times it on these texts. The exit code is 1 if a check fails.
+    characters, truncated texts, duplicates, and texts of other splits that are also in train. It compares every
+    installed backend with torch at every layer, and times it on these texts. The exit code is 1 if a check fails.
 
     Example:  [bold]layerprobe check answerdotai/ModernBERT-base[/bold]
     """
