@@ -8,11 +8,13 @@ import importlib
 import itertools
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.testing
+import yaml
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
@@ -26,8 +28,6 @@ LONG = {
     "docs/find.md",
     "docs/shrink.md",
     "docs/trainers.md",
-    "docs/tutorials/first-layer.md",
-    "docs/tutorials/python.md",
 }
 """Pages whose code fine-tunes for more than some ten seconds."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -148,6 +148,44 @@ def test_an_option_of_several_commands_is_described_once(monkeypatch: pytest.Mon
     assert "`--budget SHARE`{#budget}" in reference["find"]
     for anchor in re.findall(r"options\.md#([\w-]+)", "".join(reference.values())):
         assert f"{{#{anchor}}}" in reference["options"]
+
+
+def test_the_navigation_has_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = docs_script("pages", monkeypatch)
+    written = {pages.staged(page).as_posix() for page in PAGES[1:]}
+    generated = {f"reference/cli/{name}.md" for name in pages.reference()}
+    assert {*nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])} == written | generated
+
+
+def nav_pages(entry: Any) -> Iterator[str]:
+    """Yield the pages of a part of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from nav_pages(part)
+
+
+def test_one_can_read_the_documents_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def n_words(*texts: str) -> int:
+        return sum(len(text.split()) for text in texts)
+
+    def words_in(folder: str) -> int:
+        return n_words(*(page.read_text(encoding="utf-8") for page in (ROOT / folder).rglob("*.md")))
+
+    assert words_in("docs") <= 17_000
+    assert n_words(*docs_script("pages", monkeypatch).reference().values()) <= 8_000
+    assert words_in("research") <= 15_000
+    assert n_words((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) <= 1_500
+
+
+def test_the_readme_is_short_and_narrow() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 110
+    breakable = [re.sub(r"\]\([^)]*\)", "]()", line) for line in text.splitlines() if not line.startswith("|")]
+    assert [line for line in breakable if len(line) > 120] == []
+    outputs = [line for code in blocks(ROOT / "README.md", "") for line in code.splitlines()]
+    assert [line for line in outputs if len(line) > 80] == []
 
 
 def test_outputs_are_what_recorded_runs_show_today(monkeypatch: pytest.MonkeyPatch) -> None:
