@@ -198,7 +198,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     extracted = layerprobe("extract", model, *data, "--json")
     assert extracted.json["layers"] == 4
     assert layerprobe("compare", model, reference, *data, "--json").code == 0
-    (predicted,) = layerprobe("predict", model, "-r", reference, *data, "--json").json
+    predicted = layerprobe("predict", model, "-r", reference, *data, "--json").json
     tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json
     assert [(run["layer"], run["seed"]) for run in tuned["runs"]] == [
         (layer, seed) for seed in (0, 1) for layer in range(4)
@@ -215,7 +215,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
     for name in ("fine_tune", "train_layers"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
-    assert layerprobe("predict", model, "-r", reference, *data, "--json").json == [predicted]
+    assert layerprobe("predict", model, "-r", reference, *data, "--json").json == predicted
     again = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
     times = {"rounds_by_layer": None}
     assert again | times == found | times
@@ -230,8 +230,8 @@ def test_models_are_called_as_the_command_line_says(layerprobe: Layerprobe, pair
 
 
 def test_predict_by_another_rule(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    (only,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of zero-shot", "--json").json
-    prediction = only["prediction"]
+    done = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of zero-shot", "--json")
+    (prediction,) = done.json["drops"]
     assert prediction["rule"] == "fall of zero-shot"
     assert {"plateau of CKA", "fall of effective rank"} < set(prediction["baselines"])
     assert prediction["flagged_in"] == []
@@ -318,11 +318,19 @@ def test_compare_by_other_measures(layerprobe: Layerprobe, pair: Pair, pairs_fil
     assert layerprobe("compare", *pair, "-t", pairs_file, "--neighbours", "3").code == 2
 
 
-def test_predict_against_several_references(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
+def test_predict_against_several_references(
+    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
+) -> None:
     command = ("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file)
     assert layerprobe(*command).code == 0
-    rules = {pair["reference"]: pair["prediction"]["rule"] for pair in layerprobe(*command, "--json").json}
-    assert rules == {str(pair[1]): "fall of InfoNCE", str(pair[0]): "plateau of CKA"}
+    printed = tmp_path / "prediction.json"
+    printed.write_text(layerprobe(*command, "--json").out, encoding="utf-8")
+    prediction = lp.load(printed)
+    rules = [
+        (comparison.reference.name, drop.rule)
+        for comparison, drop in zip(prediction.comparisons, prediction.drops, strict=True)
+    ]
+    assert rules == [(str(pair[1]), "fall of InfoNCE"), (str(pair[0]), "plateau of CKA")]
 
 
 def test_groups_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:

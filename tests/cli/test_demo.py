@@ -15,7 +15,7 @@ from .conftest import Layerprobe
 def test_the_files_of_the_demo_serve_other_commands(layerprobe: Layerprobe, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     assert layerprobe("demo", "--files", folder, "--json").json["rtd"] == str(folder / "rtd")
-    done = layerprobe("predict", folder / "rtd", "--texts", folder / "texts.txt", "--json").json[0]["prediction"]
+    done = layerprobe("predict", folder / "rtd", "--texts", folder / "texts.txt", "--json").json["drops"][0]
     assert done["drop_layers"] == [2, 3, 4, 5, 6, 7, 8]
     task = load_task(str(folder / "pairs.csv"))
     assert (task.kind, task.score_range) == ("sts", (0.0, 5.0))

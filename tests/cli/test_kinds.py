@@ -53,8 +53,8 @@ def test_find(layerprobe: Layerprobe, pair: Pair, data: Path, kind: str, options
     assert f"note: read as {kind}" in done.err
     tuned = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "3")
     assert f"test {title}" in tuned.out
-    (predicted,) = layerprobe("predict", pair[0], "-r", pair[1], *source, "--json").json
-    assert "best zero-shot layer" in predicted["prediction"]["baselines"]
+    predicted = layerprobe("predict", pair[0], "-r", pair[1], *source, "--json").json
+    assert "best zero-shot layer" in predicted["drops"][0]["baselines"]
 
 
 def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: Pair, data: Path) -> None:

@@ -100,8 +100,8 @@ def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair:
 def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     scores = layerprobe("score", pair[0], "-t", pairs_file, "--split", "validation", "--json").json["scores"]
     by_layer = scores["metrics"]["spearman"]
-    (predicted,) = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
-    best = predicted["prediction"]["baselines"]["best zero-shot layer"]
+    predicted = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
+    best = predicted["drops"][0]["baselines"]["best zero-shot layer"]
     assert by_layer[best] == max(by_layer)
     assert scores["split"] == "validation"
 

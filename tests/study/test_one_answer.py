@@ -48,7 +48,7 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     exec(snippet(*pair, pairs_file), said)
     prediction, output = said["prediction"], capsys.readouterr().out
     command = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
-    assert command[0]["prediction"] == json.loads(to_json(prediction.drop))
+    assert command["drops"] == [json.loads(to_json(prediction.drop))]
     assert output.startswith(words.headline(prediction.conclusion))
 
 
@@ -58,7 +58,7 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: Pair, 
     file.write_text("\n".join(texts))
     prediction = lp.predict(given(pair[0], Model(cache_dir=tmp_path / "cache2")), texts, reference=[pair[1], pair[0]])
     command = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "--texts", file, "--json").json
-    assert [each["prediction"] for each in command] == json.loads(to_json(prediction.drops))
+    assert command["drops"] == json.loads(to_json(prediction.drops))
     assert prediction.zero_shot is None
 
 

@@ -142,9 +142,9 @@ def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Pat
     file.write_text("\n".join(letters))
     model = save_tiny("bert", tmp_path / "bert")
     few = layerprobe("predict", model, "--texts", file, "--n-texts", 40, "--json").json
-    assert few[0]["prediction"]["n_texts"] == [40, 192]
+    assert few["drops"][0]["n_texts"] == [40, 192]
     every = layerprobe("predict", model, "--texts", file, "--n-texts", "all", "--json").json
-    assert every[0]["prediction"]["n_texts"] == [192, 192]
+    assert every["drops"][0]["n_texts"] == [192, 192]
     wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")
     assert "expected a number of texts, or all, got 'some'" in wrong.err
 

@@ -64,10 +64,6 @@ def predict(
         failed = f"layers are flagged from layer {prediction.drop.onset} on"
     return Done(
         result=prediction,
-        as_json=[
-            {"reference": None if pair.alone else pair.reference.name, "curve": pair.curve, "prediction": drop}
-            for pair, drop in zip(prediction.comparisons, prediction.drops, strict=True)
-        ],
         steps=() if prediction.data and not prediction.data.readable else following(call, model.name, source, data),
         failed=failed,
     )
