@@ -100,7 +100,7 @@ def docs_script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_modules_that_are_run_are_there() -> None:
-    pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.toml"))]
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "research").rglob("*.toml"))]
     names = {
         name
         for page in pages
