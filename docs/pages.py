@@ -37,7 +37,14 @@ everything else to stderr. [Options of several commands](options.md) are describ
 
 | command | |
 |---|---|"""
-VALUES = {"list[str]": "TEXT ...", "str": "TEXT", "path": "PATH", "int": "N", "float": "NUMBER"}
+VALUES = {
+    "list[str]": "TEXT ...",
+    "list[Path]": "PATH ...",
+    "str": "TEXT",
+    "path": "PATH",
+    "int": "N",
+    "float": "NUMBER",
+}
 """How the reference names the values of options that have no name of their own."""
 
 

@@ -230,7 +230,7 @@ _DATA: dict[str, Any] = {
     "default": None,
     "panel": None,
     "metavar": "DATA",
-    "help": "Data, which can also come with --task.",
+    "help": "Data, unless --task names them.",
 }
 _OTHERS: dict[str, Any] = _DATA | {
     "type": list[str] | None,
@@ -340,7 +340,7 @@ _TEXTS: dict[str, dict[str, Any]] = {
         "treat groups, not texts, as independent.",
     },
 }
-_TEXTS_OR_TASK = "Data, which can also come with --task; a file that ends in .txt is texts."
+_TEXTS_OR_TASK = "Data, unless --task or --texts names them; a .txt file has texts without labels."
 TextSource = Annotated[Texts, _data_group(_texts, **_TEXTS, data=_DATA | {"help": _TEXTS_OR_TASK})]
 """Texts or a task, which may be the last argument."""
 TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_of_models(_texts), **_TEXTS, others=_OTHERS)]
@@ -413,6 +413,7 @@ Tuning = Annotated[
         learning_rate={
             "type": float | None,
             "default": None,
+            "help": "Peak learning rate of AdamW, with a linear schedule.",
             "show_default": f"{Protocol().learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
         },
         lora={

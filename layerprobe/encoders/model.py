@@ -91,29 +91,27 @@ class Model:
     random_init: int | None = None
     """Fresh random weights with this seed instead of the trained ones."""
     display_name: str | None = None
-    """What to call the model in tables, plots and sentences. By default its name, with the seed where weights are
-    random."""
+    """Display name in tables, plots and sentences. By default the model's name, with the seed of random weights."""
     end_token: bool | None = field(default=None, metadata=RARE)
-    """Whether the end token is appended to every text. By default where the model reads from left to right, its
-    tokenizer appends none, and no configuration of sentence-transformers lies next to it."""
+    """Whether the end token is appended to every text. By default only for models that read from left to right, whose
+    tokenizer appends none, and that have no configuration of sentence-transformers."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """The blocks to keep, ascending, from 1, such as 1,5,6. All by default; the others are taken out first, and layers
-    are counted anew."""
+    """The blocks to keep, ascending, from 1, such as 1,5,6. The others are removed first, and layers count the blocks
+    that are left. By default all."""
     tokens: tuple[int, ...] | None = field(default=None, repr=False, metadata=RARE)
-    """Ids of the tokens to keep, ascending; the embeddings of all others are taken out, and their texts are spelt with
-    shorter pieces. All by default. `shrink` chooses them by texts."""
+    """Ids of the tokens to keep, ascending; the embeddings of all others are removed, and their texts are spelt with
+    shorter pieces. By default all. `shrink` chooses them by texts."""
     _: KW_ONLY
     pooling: Pooling | None = field(default=None, metadata=RARE)
-    """How token states become one embedding: mean, cls, max or last. By default as a configuration of
-    sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
+    """How token states become one embedding: mean, cls, max or last. By default as in the model's configuration of
+    sentence-transformers, else last for models that read from left to right, and mean for others."""
     max_length: int | None = field(default=None, metadata=RARE)
-    """Tokens a text at most. By default as a configuration of sentence-transformers next to the model says, else the
-    model's own limit, at most 512; in fine-tuning 128, or as the protocol says."""
+    """Maximum number of tokens per text. By default as in the model's configuration of sentence-transformers, else the
+    model's limit, at most 512; in fine-tuning 128, or as the protocol says."""
     prompt: str | None = field(default=None, metadata=RARE)
-    """Text put before every text. By default that of a configuration of sentence-transformers next to the model, else
-    none."""
+    """Text put before every text. By default as in the model's configuration of sentence-transformers, else none."""
     dtype: str = field(default="float32", metadata=RARE)
-    """Precision of the forward pass: float32, bfloat16, float16, or auto. That is bfloat16 where it is faster."""
+    """Precision of the forward pass: float32, bfloat16, float16, or auto, which is bfloat16 where that is faster."""
     norm: str = field(default="final", metadata=RARE)
     """Pre-norm models: apply the final norm at every layer, as truncated models do (final), or not (raw)."""
     device: str = field(default="auto", metadata=RARE)
@@ -122,12 +120,12 @@ class Model:
     """auto, or an attention implementation of transformers."""
     backend: str = field(default=TORCH, metadata=RARE)
     """What computes embeddings on a CPU: a registered backend, or auto, the fastest of those that equal torch for the
-    model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
-    rounding. Fine-tuning, and what token states are like, are always torch's."""
+    model. Stored embeddings are shared between backends and devices, which differ by rounding. Fine-tuning and token
+    states always use torch."""
     batch_tokens: int | None = field(default=None, metadata=RARE)
-    """Tokens that go through the model at once, padding included. By default 1024 on a CPU, 32768 elsewhere, and there
-    all of a step in fine-tuning, whose examples stay the protocol's. Results do not depend on it beyond rounding and
-    the draws of dropout, for which runs with it are kept apart from those without."""
+    """Tokens per forward pass, padding included. By default 1024 on a CPU and 32768 elsewhere; in fine-tuning elsewhere
+    a whole step. Results depend on it only by rounding and by the draws of dropout, so runs with different values are
+    stored separately."""
     trust_remote_code: bool = field(default=False, metadata=RARE)
     """Run model code that comes with a checkpoint."""
     token: str | None = field(default=None, repr=False, metadata=IN_MEMORY)
@@ -141,7 +139,7 @@ class Model:
     cache_dir: Path | None = field(default=None, metadata=RARE)
     """Where embeddings and runs are kept. By default LAYERPROBE_CACHE, or the user's cache folder."""
     store_dtype: StoreDtype = field(default="float32", metadata=RARE)
-    """What embeddings are kept in: float32, or float16, which takes half the disk and rounds to 3 digits."""
+    """Precision of stored embeddings: float32, or float16, which takes half the disk space and rounds to 3 digits."""
 
     def __post_init__(self) -> None:
         for name in ("device", "dtype"):  # of torch, by their names

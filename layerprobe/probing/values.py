@@ -57,11 +57,11 @@ class ProbeSettings:
     """
 
     folds: int = FOLDS
-    """Parts that probes are fitted across. Each is predicted by probes that were fitted on the others."""
+    """Number of folds; each is predicted by probes that were fitted on the others."""
     foldings: int = FOLDINGS
-    """How often samples are divided into folds."""
+    """Number of random divisions into folds."""
     tolerance: float = TOLERANCE
-    """Points of score x 100 that you accept to lose for fewer layers."""
+    """Score loss that you accept for a smaller model, in points of the metric x 100."""
     seed: int = 0
     """Seed of the folds."""
 

@@ -31,17 +31,17 @@ class ProfileSettings:
     """Settings of a profile: what is measured, and how often."""
 
     lengths: tuple[int, ...] | None = None
-    """Tokens a text. By default 16,64,128, and for images as many as the model makes of one."""
+    """Tokens per text. By default 16,64,128, and for images as many as the model makes of one."""
     batch_sizes: tuple[int, ...] = (1, 32)
-    """Texts or images a batch; 1 gives the latency of one."""
+    """Texts or images per batch; 1 gives the latency of one."""
     rounds: int = 5
     """Passes over all layers, alternating direction."""
     repeats: int = 5
-    """Timed passes a round, length and batch size, at most. Of all rounds together there are five at least."""
+    """Maximum number of timed passes per round, length and batch size. All rounds together have at least five."""
     warmup: int = 2
-    """Untimed warm-up passes, at most."""
+    """Maximum number of untimed warm-up passes."""
     max_seconds: float = 1.0
-    """Seconds after which no further pass of a round, length and batch size begins. One always runs."""
+    """Seconds after which no further pass of a round, length and batch size begins; at least one runs."""
     seed: int = 0
     """Seed of the random token ids, or pixels."""
     training: Protocol | None = None
@@ -68,7 +68,7 @@ class Cost:
     length: int
     """Tokens a text."""
     batch_size: int
-    """Texts or images a batch; 1 gives the latency of one."""
+    """Texts or images per batch; 1 gives the latency of one."""
     flops: int
     """A text: matrix products and convolutions, a multiplication with its addition counted as two."""
     seconds: float
@@ -157,7 +157,7 @@ class Profile(Shown):
     repeats: int
     """Timed passes a round, layer and shape, at most."""
     warmup: int
-    """Untimed warm-up passes, at most."""
+    """Maximum number of untimed warm-up passes."""
     max_seconds: float
     """No further pass of a round, layer and shape began after this time; one always ran."""
     seed: int

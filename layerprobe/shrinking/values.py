@@ -112,16 +112,17 @@ class ShrinkSettings:
     """
 
     within: float = TOLERANCE
-    """Points of the task's metric x 100 that it may be worse by."""
+    """Score loss that you accept, in points of the task's metric x 100."""
     dimensions: int | None = None
-    """How many features its embeddings keep, by a linear map. All by default. The map is fitted on the embeddings of
-    the texts after the training; what is said of the model is then of these."""
+    """Number of features that embeddings keep, by a linear map that is fitted on embeddings of the texts after the
+    training. Results are then of these features. By default all."""
     vocabulary: Vocabulary | None = field(default=None, metadata=RARE)
-    """How many tokens are kept, such as 16000, or 50% of them, or corpus, all that the texts have: the most frequent of
-    these and of the task's training texts; special ones and those of one letter always stay. All by default."""
+    """Tokens to keep: a number such as 16000, a share such as 50%, or corpus for all that the texts have. The most
+    frequent ones of the texts and of the task's training texts stay, with all special and one-letter tokens. By default
+    all."""
     front: bool = False
-    """Also measure size, time and loss of both models by every backend and in 8 bits and, on a task, of models of fewer
-    blocks, tokens, dimensions and bits, most of them untrained."""
+    """Also measure size, time and loss of both models with every backend and in 8 bits, and on a task of models with
+    fewer blocks, tokens, dimensions and bits, most of them untrained."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
