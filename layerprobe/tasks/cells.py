@@ -1,4 +1,4 @@
-"""What is in the cells of a table: texts, cleaned; gold scores and class labels, checked, scaled and named."""
+"""Cells of a table: cleaning texts; checking, scaling and naming gold scores and class labels."""
 
 import json
 import math
@@ -14,26 +14,26 @@ from layerprobe.names import counted, plural, some
 
 MAX_CHARACTERS = 100_000
 
-# Control characters but tab and line ends, and lone surrogates, which no UTF-8 can hold.
+# Control characters except tab and line ends, and lone surrogates, which UTF-8 cannot encode.
 _UNUSABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def without_surrogates(texts: Sequence[str]) -> Sequence[str]:
-    r"""Return texts with a space in the place of every lone surrogate; the same sequence where there is none.
+    r"""Return texts with a space instead of every lone surrogate; the same sequence if there is none.
 
     Examples:
         >>> without_surrogates(["a\ud83d b", "c"])
         ['a  b', 'c']
     """
     if not isinstance(texts, list | tuple) or not any(map(_SURROGATE.search, texts)):
-        return texts  # what is spooled was cleaned when it was read
+        return texts  # spooled texts were cleaned when they were read
     return type(texts)(_SURROGATE.sub(" ", text) for text in texts)
 
 
 def plain(text: str) -> str:
-    """Return a text without what does not make another one of it: upper case, how words are spaced and accents written.
+    """Return a normalised text for comparison: lower case, single spaces, composed accents.
 
     Examples:
         >>> plain(" A  man sleeps. ")
@@ -44,21 +44,21 @@ def plain(text: str) -> str:
 
 @dataclass(slots=True)
 class TableLog:
-    """What was changed in the texts of a table, and which of its rows make no items."""
+    """Changes in the texts of a table, and its rows that cannot be used."""
 
     table: str = ""
-    """Its name."""
+    """Name of the table."""
     unit: str = "row"
-    """What the numbers of rows count: line or row."""
+    """Unit of the numbers of rows: line or row."""
     with_control: int = 0
-    """Texts in which control characters became a space."""
+    """Number of texts in which control characters became a space."""
     cut: int = 0
-    """Texts cut to `MAX_CHARACTERS`."""
+    """Number of texts cut to `MAX_CHARACTERS`."""
     left_out: dict[tuple[str, str], list[object]] = field(default_factory=dict)
-    """Numbers of rows, or their names, by problem and the argument that leaves such rows out."""
+    """Numbers or names of rows, by problem and the argument that leaves such rows out."""
 
     def clean(self, text: str) -> str:
-        r"""Return the text without control characters and not longer than `MAX_CHARACTERS`.
+        r"""Return the text without control characters, cut to `MAX_CHARACTERS`.
 
         Examples:
             >>> TableLog().clean("a\x00b")
@@ -70,12 +70,12 @@ class TableLog:
         return cleaned[:MAX_CHARACTERS]
 
     def leave_out(self, problem: str, name: object, skip: str = "skip_empty") -> None:
-        """Count a row that makes no item, by its number or its name."""
+        """Count a row that cannot be used, by its number or name."""
         self.left_out.setdefault((problem, skip), []).append(name)
 
     @property
     def problems(self) -> str:
-        """What is wrong with the rows that are left out."""
+        """Problems of the rows that are left out, in words."""
         parts = []
         for (problem, _), names in self.left_out.items():
             unit = f"{self.unit}{'s' * (len(names) > 1)} " if isinstance(names[0], int) else ""
@@ -84,36 +84,36 @@ class TableLog:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was changed in the texts, in plain words."""
+        """Changes in the texts, in words."""
         changes = (
-            (self.with_control, f"replaced control characters by a space in {counted(self.with_control, 'text')}"),
+            (self.with_control, f"replaced control characters by spaces in {counted(self.with_control, 'text')}"),
             (self.cut, f"cut {counted(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
         )
         return tuple(f"{self.table}: {change}" for n, change in changes if n)
 
 
 class UnusableRowError(TaskError):
-    """A row that makes no item: an error, or left out and counted where the user says so."""
+    """A row that cannot be used: an error, or left out and counted if the user says so."""
 
     def __init__(self, problem: str, *, name: str = "", skip: str = "skip_empty") -> None:
-        """Say what is wrong, such as `with an empty score`, what the row is called; and what leaves such rows out.
+        """Set the problem, the name of the row, and the argument that leaves such rows out.
 
         Args:
-            problem: What is wrong.
-            name: What the row is called; by default its number.
-            skip: The argument by which such rows are left out.
+            problem: The problem, such as `with an empty score`.
+            name: Name of the row; by default its number.
+            skip: The argument that leaves such rows out.
         """
         super().__init__(problem)
         self.name, self.skip = name, skip
 
 
 def check_left_out(logs: Sequence[TableLog], *, skip: Collection[str], item: str) -> tuple[str, ...]:
-    """Return warnings of what is left out; raise TaskError with all of it unless that is to be skipped.
+    """Return warnings of rows left out; raise TaskError with all of them unless they may be skipped.
 
     Args:
-        logs: What is wrong with the rows of tables.
-        skip: The arguments that are set of those that leave rows out.
-        item: What a row is called.
+        logs: Problems of the rows of tables.
+        skip: The active arguments that leave rows out.
+        item: Name of a row.
     """
     wrong = [log for log in logs if log.left_out]
     needed = dict.fromkeys(name for log in wrong for _, name in log.left_out if name not in skip)
@@ -122,7 +122,7 @@ def check_left_out(logs: Sequence[TableLog], *, skip: Collection[str], item: str
     listed = "; ".join(f"{log.table}: {log.problems}" for log in wrong)
     n = counted(sum(len(names) for log in wrong for names in log.left_out.values()), item)
     switches = " ".join(option(name, True) for name in needed)
-    raise TaskError(f"{n} cannot be used: {listed}: mend or drop them, or go on without them with {switches}")
+    raise TaskError(f"{n} cannot be used: {listed}: fix or drop them, or skip them with {switches}")
 
 
 # ---- targets ---------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
 
 
 def is_number(cell: object) -> bool:
-    """Return whether a cell reads as a number, finite or not; 1_000 is none, nor is a list."""
+    """Return whether a cell reads as a number, finite or not; neither 1_000 nor a list does."""
     try:
         return isinstance(cell, str) and float(cell) is not None and "_" not in cell
     except ValueError:
@@ -141,7 +141,7 @@ def is_number(cell: object) -> bool:
 
 
 def parse_score(cell: str, place: str) -> float:
-    """Return the score in a cell; raise TaskError, with the place, if it is no finite number."""
+    """Return the score in a cell; raise TaskError, with the place, if it is not a finite number."""
     if not is_number(cell):
         raise TaskError(f"{place}: expected a number as the score, got {cell[:40]!r}")
     score = float(cell)
@@ -151,10 +151,10 @@ def parse_score(cell: str, place: str) -> float:
 
 
 def detect_range(scores: Sequence[float], *, observe: bool = False) -> tuple[float, float]:
-    """Return the usual range that scores of this minimum and maximum come from.
+    """Return the usual range for scores.
 
-    1 to 5 where the minimum is exactly 1 and the maximum exactly 5, else the narrowest of 0 to 1, 0 to 4,
-    0 to 5, 0 to 10 and 0 to 100 that holds all of them; to `observe` is to take their minimum and maximum where none
+    1 to 5 if the minimum is exactly 1 and the maximum exactly 5, or else the narrowest of 0 to 1, 0 to 4,
+    0 to 5, 0 to 10 and 0 to 100 that contains all of them; with `observe`, their minimum and maximum if none of these
     does.
 
     Examples:
@@ -164,7 +164,7 @@ def detect_range(scores: Sequence[float], *, observe: bool = False) -> tuple[flo
         ((1.0, 5.0), (-20.5, 1990))
     """
     if not scores:
-        raise TaskError("expected scores to tell their range from, got none: give examples whose texts are not empty")
+        raise TaskError("no scores are left to detect their range: give examples with non-empty texts")
     low, high = min(scores), max(scores)
     if (low, high) == (1, 5):
         return 1.0, 5.0
@@ -204,12 +204,12 @@ BINARY = {"0": "0", "1": "1", "false": "0", "true": "1"}
 
 
 def is_binary(cells: AbstractSet[str]) -> bool:
-    """Return whether distinct cells are 0 and 1, or false and true; not where there are none."""
+    """Return whether the distinct cells are 0 and 1, or false and true; False without cells."""
     return bool(cells) and cells <= BINARY.keys()
 
 
 def label_cell(cell: str) -> str:
-    """Return the label in a cell; a whole number is written as one, where it is in the usual way.
+    """Return the label in a cell; a whole number in the usual notation is written without decimals.
 
     Examples:
         >>> label_cell(" NEUTRAL "), label_cell("1.0"), label_cell("01")
@@ -226,7 +226,7 @@ _WHOLE = re.compile(r"([+-]?)(0|[1-9]\d*)(?:\.0+)?", re.ASCII)
 
 
 def class_names(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct labels in order: by value where all are numbers, else by alphabet.
+    """Return distinct labels in order: by value if all are numbers, else alphabetically.
 
     Examples:
         >>> class_names(["10", "2", "2"]), class_names(["b", "a"])
@@ -239,10 +239,10 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str, ...]:
-    """Return a warning of classes that may be one class in several spellings; none without any.
+    """Return a warning about classes that may be spellings of one class; empty without any.
 
-    Alike are those that differ in case, white space, hyphens, quotes, a full stop, forms of Unicode or the way a number
-    is written, and true and 1, false and 0.
+    Spellings differ in case, white space, hyphens, quotes, a full stop, forms of Unicode or the notation of a number;
+    true and 1, and false and 0, count as spellings.
 
     Examples:
         >>> spelled_alike({"yes": 20, "Yes": 3, "no": 9})[0][:53]
@@ -258,8 +258,8 @@ def spelled_alike(counts: Mapping[str, int], what: str = "classes") -> tuple[str
     more = "; ..." if len(groups) > _SHOWN else ""
     n = sum(map(len, groups))
     return (
-        f"{n} {what} may be spellings of {len(groups)}: {'; '.join(listed)}{more}; they stay separate: write them "
-        "alike in the data if they are the same",
+        f"{n} {what} may be spellings of {len(groups)}: {'; '.join(listed)}{more}; they are kept separate: if they are "
+        "the same, unify them in the data",
     )
 
 
@@ -267,25 +267,25 @@ _SHOWN = 5
 
 
 def _form(label: str) -> str | float:
-    """Return what the spellings of one class have in common: the number that they are, or a text."""
+    """Return the normal form of a label: a number or a text."""
     form = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
-    form = "".join(sign for sign in form if unicodedata.category(sign) != "Cf")  # such as of no width
+    form = "".join(sign for sign in form if unicodedata.category(sign) != "Cf")  # such as zero-width characters
     form = re.sub("[‘’]", "'", form).strip()
     form = re.sub(r"^[\"'“„«](\w(?:.*\w)?)[\"'”“»]$|(?<=[^\W\d]{2})\.$", r"\1", form)  # quotes, and a full stop
     form = BINARY.get(form, form)
     if is_number(form) and math.isfinite(float(form)):
-        return int(form) if form.isdecimal() else float(form)  # floats make some large numbers equal
+        return int(form) if form.isdecimal() else float(form)  # some large numbers are equal as floats
     return re.sub(r"(?<=\w)[\s_\-‐‑–]+(?=\w)", " ", form)
 
 
 def _visible(label: str) -> str:
-    """Return a label in quotes, with escapes where two forms of it would look the same."""
+    """Return a label in quotes, with escapes if two forms would look the same."""
     written = label if len(label) <= 40 else f"{label[:37]}..."
     return repr(written) if unicodedata.is_normalized("NFC", written) else ascii(written)
 
 
 def written_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
-    """Return the names of classes that `datasets` writes into a Parquet file; none where it did not."""
+    """Return the names of classes that `datasets` wrote into a Parquet file; empty without them."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return tuple(map(str, features[column]["names"]))
@@ -293,11 +293,11 @@ def written_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[
         return ()
 
 
-def by_name(numbers: Iterable[Any], names: Sequence[str]) -> list[Any]:
-    """Return the numbers of classes; more than two by name, and -1, no label, as None.
+def class_cells(numbers: Iterable[Any], names: Sequence[str]) -> list[Any]:
+    """Return the numbers of two classes, or the names of more; -1 (no label) becomes None.
 
     Examples:
-        >>> by_name([0, -1, 2], ["no", "maybe", "yes"]), by_name([1.0, None], ["no", "yes"])
+        >>> class_cells([0, -1, 2], ["no", "maybe", "yes"]), class_cells([1.0, None], ["no", "yes"])
         (['no', None, 'yes'], [1, None])
     """
     listed = names if len(names) > 2 else range(len(names))

@@ -1,4 +1,4 @@
-"""Finds the columns of a table that hold the texts and the score or label. Knows names and layouts, not files."""
+"""Finding the columns of texts and of the score or label in a table. Knows names and layouts, not files."""
 
 import dataclasses
 import itertools
@@ -34,23 +34,23 @@ SENTENCE_NAMES = (
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
 ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qid", "pid")
 ROW_NAMES = (*ID_NAMES, "", "index", "row", "nr", "no", "number", "pairid", "sentenceid", "unnamed:0", "#")
-"""Of columns that number rows."""
+"""Usual names of columns that number rows."""
 TITLE_NAMES = ("title",)
 QUERY_NAMES = ("query", "queries", "question", "questions", "anchor")
 DOCUMENT_NAMES = ("document", "documents", "passage", "passages", "answer", "positive", "context")
 QUERY_ID_NAMES = ("queryid", "qid", "query")
 DOCUMENT_ID_NAMES = ("corpusid", "documentid", "docid", "passageid", "pid", "document")
 NEGATIVE_NAME = "negative"
-"""How the names of columns of hard negatives begin."""
+"""First word of the names of columns with hard negatives."""
 RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 
 
 def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tuple[Table, tuple[int, ...]]:
-    """Return the table without its header row, and where the first and second text and the target are.
+    """Return the table without its header row, and the places of the first and second text and the target.
 
-    The columns are "first,second,target", or "text,label" for single texts, as names or as indices from 0. Where they
-    are None, usual names are known, and what names do not say is inferred from the cells, as the table's notes then
-    say; without a kind a pair goes before a single text.
+    The columns are "first,second,target", or "text,label" for single texts, as names or as indices from 0. If they
+    are None, usual names are recognised, and the rest is inferred from the cells, as the table's notes then
+    say; without a kind, a pair takes precedence over a single text.
     """
     asked_kind = None if kind is None else KINDS[kind]
     if columns is None:
@@ -60,7 +60,7 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
             return _with_unused(named, by_name) if asked_kind is None else named, by_name
         *texts, target = by_name = _inferred_columns(named, asked_kind)
         if named.header is not None and named.header[target] in {row[target].strip() for row in named.rows}:
-            named = table  # the first row has a label and names nothing
+            named = table  # the first row has a label, so it is no header
         return dataclasses.replace(named, inferred=_reading(named, texts, target)), by_name
     widths = (2, 3) if asked_kind is None else (3,) if asked_kind.pairs else (2,)
     layouts = f"three different columns as {PAIR}, or two different columns as {SINGLE}"
@@ -69,14 +69,14 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
     table, chosen = _requested(table, columns, layouts, widths)
     if table.header is None:
         first, *others = (row[named_column(table, chosen[-1])] for row in table.rows)
-        # the first cell of a target column is a name where it is no number, and nowhere else in the column
+        # the first cell of a target column is a name if it is no number, and occurs nowhere else in the column
         if not is_number(first) and first not in others:
             table = table.with_header()
     return table, tuple(named_column(table, column) for column in chosen)
 
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
-    """Return the table without its header row and where its texts are; raise TaskError if that is not known."""
+    """Return the table without its header row, and the places of its texts; raise TaskError if unknown."""
     chosen = list[str]()
     if columns is not None:
         table, chosen = _requested(table, columns)
@@ -88,14 +88,14 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
 
 
 def named_column(table: Table, column: str) -> int:
-    """Return where a column is, by its name or index from 0; raise TaskError if there is none, or it has lists."""
+    """Return the place of a column, by its name or index from 0; raise TaskError if it is missing or has lists."""
     place = place_of(table, column)
     table.check_cells([place])
     return place
 
 
 def place_of(table: Table, column: str) -> int:
-    """Return where a column is, by its name or index from 0; raise TaskError if there is none."""
+    """Return the place of a column, by its name or index from 0; raise TaskError if it is missing."""
     if table.header is not None and column in table.header:
         if table.header.count(column) > 1:
             raise _twice(table, column)
@@ -108,20 +108,22 @@ def place_of(table: Table, column: str) -> int:
 
 
 def record_columns(table: Table) -> tuple[int, int | None, int]:
-    """Return where the id, the title and the text of records are; raise TaskError if another than the title is not."""
+    """Return the places of the id, the title and the text of records; TaskError if id or text is missing."""
     header = table.header or ()
     number, text, title = (_named(header, names) for names in (ID_NAMES, TEXT_NAMES, TITLE_NAMES))
     if number is None or text is None:
-        raise TaskError(f"{table.name}: expected the columns _id and text, and maybe title; it has {_shown(table)}")
+        raise TaskError(
+            f"{table.name}: expected the columns _id and text, and optionally title; it has {_shown(table)}"
+        )
     _distinct(table, (number, text) if title is None else (number, text, title))
     return number, title, text
 
 
 def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
-    """Return relevance judgements without their header row, and where query id, document id and gain are.
+    """Return relevance judgements without their header row, and the places of query id, document id and gain.
 
-    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing. Others
-    must have a header of usual names; raise TaskError where it has not.
+    Three columns without a header are in that order; of four, as in trec_eval, the second is ignored. Other tables need
+    a header with usual names; raise TaskError if it is missing.
     """
     if table.header is None and is_number(table.rows[0][-1]) and table.width in (3, 4):
         return table, (0, 1, 2) if table.width == 3 else (0, 2, 3)
@@ -133,9 +135,9 @@ def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
 
 
 def declared_columns(table: Table, columns: Columns | None, kind: Kind) -> tuple[Table, tuple[int, ...]]:
-    """Return a table without its header row, and where the columns are that a kind declares, in its order.
+    """Return a table without its header row, and the places of the columns that a kind declares, in its order.
 
-    They are requested in that order, or known by usual names; cells may be lists. Raise TaskError if one is missing.
+    They are requested in that order, or found by usual names; cells may be lists. Raise TaskError if one is missing.
     """
     layout = ",".join(kind.columns)
     if columns is not None:
@@ -154,13 +156,13 @@ def training_columns(
     """Return a table of training examples without its header row, its columns of texts, and that of the gain, if any.
 
     The texts are query (or anchor), positive (or document) and from `negatives[0]` to `negatives[1]` negatives. By
-    default usual names are known, those of negatives begin with that word. Requested columns are in this
-    order; where fewer negatives will do, a last one of numbers is the gain. Raise TaskError if the layout is not known.
+    default usual names are recognised; those of negatives begin with that word. Requested columns are in this order; if
+    fewer negatives are allowed, a last column of numbers is the gain. Raise TaskError if the layout is unknown.
     """
     least, most = negatives
-    layout = "anchor,positive,negative" if least else "query,document, and maybe the relevance"
+    layout = "anchor,positive,negative" if least else "query,document, and optionally the relevance"
     if most > least:
-        layout = "query,positive, and maybe negatives or the relevance"
+        layout = "query,positive, and optionally negatives or the relevance"
     if columns is None:
         table = table.with_header()
         header = table.header or ()
@@ -186,7 +188,7 @@ def training_columns(
 
 
 def _looks_like_header(table: Table) -> bool:
-    """Return whether the first row names a text column, or has words where others have numbers or other labels."""
+    """Return whether the first row names a text column, or has words where other rows have numbers or other labels."""
     first, *rest = table.rows
     if {plain_name(str(cell)) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
         return True
@@ -203,9 +205,9 @@ def _looks_like_header(table: Table) -> bool:
 def _requested(
     table: Table, columns: Columns, expected: str = "", widths: Collection[int] = ()
 ) -> tuple[Table, list[str]]:
-    """Return the requested columns, and the table, its first row read as names where one is a name.
+    """Return the table, with its first row as header if columns are requested by name, and the requested columns.
 
-    Raise TaskError, with what was expected, where two are the same, or there are not as many as `widths` allow.
+    Raise TaskError, with `expected`, if two are the same, or their number is not among `widths`.
     """
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
     names = [str(item).strip() for item in items]
@@ -219,7 +221,7 @@ def _is_index(column: str) -> bool:
 
 
 def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...] | None:
-    """Return the columns of usual names; None where one has another."""
+    """Return the columns with usual names; None if one is missing."""
     texts = _named_texts(table, kind)
     target = _named(table.header or (), _target_names(kind, texts))
     if texts is None or target is None:
@@ -244,11 +246,11 @@ def _target_names(kind: Kind | None, texts: Sequence[int] | None) -> list[str]:
 
 
 Role = Literal["text", "score", "label", "number"]
-"""A text, a number, one of few different short texts, or what numbers the rows."""
+"""Role of a column: a text, a score, a label (one of few short texts), or a row number."""
 
 
 def _roles(table: Table) -> dict[Role, list[int]]:
-    """Return what the columns of a table could be, by their cells; constants and lists are nothing."""
+    """Return the possible columns by role, judged by their cells; constants and lists have no role."""
     roles: dict[Role, list[int]] = {"text": [], "score": [], "label": [], "number": []}
     for i in range(table.width):
         if i in table.nested:
@@ -257,13 +259,13 @@ def _roles(table: Table) -> dict[Role, list[int]]:
         distinct = set(cells)
         if _counts_up(cells) or (table.header is not None and plain_name(table.header[i]) in ROW_NAMES):
             roles["number"].append(i)
-        elif cells and 2 * sum(map(is_number, cells)) > len(cells):  # most: a bad one is reported as a bad score
+        elif cells and 2 * sum(map(is_number, cells)) > len(cells):  # most cells; a bad one is reported as a bad score
             roles["score"].append(i)
         elif _are_labels(distinct, len(cells)):
             roles["label"].append(i)
         elif len(distinct) > 1 or 0 < len(cells) < _FEW_ROWS:
             roles["text"].append(i)
-    if roles["score"] and not roles["text"]:  # of texts that come again and again
+    if roles["score"] and not roles["text"]:  # texts that repeat often
         roles["text"], roles["label"] = roles["label"], []
     texts = roles["text"]
     worded = [i for i in texts if not all(re.fullmatch(r"(?=.*\d)\S*", row[i].strip()) for row in table.rows)]
@@ -277,18 +279,18 @@ def _are_labels(distinct: set[str], n: int) -> bool:
 
 _LONGEST_LABEL, _FEW_ROWS = 50, 4
 _SHOWN, _COLUMNS, _CELLS = 4, 40, 8
-"""Readings, names of columns, and cells of a first row that an error names."""
+"""Largest numbers of layouts, of column names, and of cells of a first row in an error message."""
 
 
 def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
-    """Return the columns of the only reading of a table; raise TaskError where there is none, or more than one."""
+    """Return the columns of the only possible layout of a table; raise TaskError if there is none, or several."""
     roles, texts = _roles(table), _named_texts(table, kind)
     layout = PAIR if kind is None else kind.layout
     if texts is None and layout == PAIR and _ranking_kind(table.header or ()):
         raise _unknown_layout(table, layout)
     targets = (*roles["score"], *roles["label"])
     if kind is not None:
-        few = max(4, len(table.rows)) / 2  # different cells, as labels have
+        few = max(4, len(table.rows)) / 2  # largest number of different labels
         labels = tuple(i for i in targets if len({row[i] for row in table.rows}) <= few)
         targets = labels if kind.labelled else tuple(roles["score"])
     names = _target_names(kind, texts)
@@ -317,7 +319,7 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
 
 
 def _sides(table: Table, roles: dict[Role, list[int]], kind: Kind | None) -> list[tuple[int, ...]]:
-    """Return the texts, or pairs of texts, that a task of a table could be of."""
+    """Return the columns of texts, or of pairs of texts, that a task of a table could use."""
     singles: list[tuple[int, ...]] = [(i,) for i in roles["text"]]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(roles["text"], 2))
     alike = [
@@ -329,7 +331,7 @@ def _sides(table: Table, roles: dict[Role, list[int]], kind: Kind | None) -> lis
 
 
 def _alike(table: Table, a: int, b: int, *, scored: bool) -> bool:
-    """Return whether two columns are the sides of pairs: of similar length and, but for pairs with a score, names."""
+    """Return whether two columns are the sides of pairs: similar lengths and, unless pairs have a score, names."""
     short, long = sorted(statistics.median(len(row[i]) for row in table.rows) for i in (a, b))
     names = ("", "") if table.header is None else (table.header[a].lower(), table.header[b].lower())
     words, others = (set(re.findall(r"[^\W\d_]{2,}", name)) for name in names)
@@ -338,7 +340,7 @@ def _alike(table: Table, a: int, b: int, *, scored: bool) -> bool:
 
 
 def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
-    """Return the kinds of task that targets can be of; numbers of three classes may be scores where no name says."""
+    """Return the possible kinds of task for targets; numbers of three classes may be scores if no name decides."""
     first = detect_kind(cells, pairs=pairs)
     distinct = {label_cell(cell) for cell in cells} - {""}
     if named or KINDS[first].labelled or distinct != {"0", "1", "2"}:
@@ -353,7 +355,7 @@ def _reading(table: Table, texts: Sequence[int], target: int | None) -> str:
 
 
 def _with_unused(table: Table, columns: Sequence[int]) -> Table:
-    """Return a table whose notes name the columns that could be the target as well, or the second text of pairs."""
+    """Return a table with a note on unused columns that could be the target, or the second text of pairs."""
     *texts, target = columns
     names, targets = [plain_name(name) for name in table.header or ()], _target_names(None, texts)
     also = [i for i in range(table.width) if i not in columns and names[i] in targets]
@@ -366,7 +368,7 @@ def _with_unused(table: Table, columns: Sequence[int]) -> Table:
 
 
 def _option(table: Table, columns: Sequence[int]) -> str:
-    """Return columns as `--columns` has them: by name, or by index where there is none or a comma is in it."""
+    """Return columns in the form of `--columns`: by name, or by index if the name is missing or has a comma."""
     names = [str(i) if table.header is None else table.header[i] for i in columns]
     return ",".join(map(str, columns) if any("," in name or not name for name in names) else names)
 
@@ -396,7 +398,7 @@ def _named(header: Sequence[str], terms: Sequence[str]) -> int | None:
 
 
 def _distinct(table: Table, columns: tuple[int, ...]) -> tuple[int, ...]:
-    """Return columns that were found by name; raise TaskError if another has the name of one, or one has lists."""
+    """Return columns found by name; raise TaskError if a name is not unique, or a column has lists."""
     names = [plain_name(name) for name in table.header or ()]
     for column in columns:
         if names.count(names[column]) > 1:
@@ -416,9 +418,7 @@ def plain_name(name: str) -> str:
 
 def _unknown_layout(table: Table, what: str) -> TaskError:
     if what == PAIR and (kind := _ranking_kind(table.header or ())):
-        return TaskError(
-            f"{table.name}: it has {_shown(table)}, which may be those of another kind of task: choose {kind}"
-        )
+        return TaskError(f"{table.name}: it has {_shown(table)}, which suggest another kind of task: choose {kind}")
     words = what.split(",")
     has_target = words[-1] in ("score", "label", "relevance")
     roles, n_texts = _roles(table), len(words) - has_target
@@ -436,7 +436,7 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
 
 
 def _ranking_kind(header: Sequence[str]) -> str:
-    """Return how to ask for the kinds that train on columns of such names; empty where none does."""
+    """Return the options for the kinds that train on columns with such names; empty if none does."""
     if _named(header, QUERY_NAMES) is None or _named(header, DOCUMENT_NAMES) is None:
         return ""
     negative = any(plain_name(name).startswith(NEGATIVE_NAME) for name in header)
@@ -444,7 +444,7 @@ def _ranking_kind(header: Sequence[str]) -> str:
 
 
 def _counts_up(cells: Sequence[str]) -> bool:
-    """Return whether cells are whole numbers, each the one before and 1."""
+    """Return whether cells are consecutive whole numbers."""
     if len(cells) < 3 or not all(re.fullmatch(r"[0-9]{1,18}", cell) for cell in cells):
         return False
     return all(int(after) - int(before) == 1 for before, after in itertools.pairwise(cells))

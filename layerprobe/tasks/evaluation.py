@@ -1,4 +1,4 @@
-"""Scores the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
+"""Scoring the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from layerprobe.tasks.values import Items, Task
 Array = NDArray[np.float64]
 Layer = NDArray[np.float32]
 Rows = Callable[[Sequence[str]], NDArray[np.int64]]
-"""Texts -> their rows among embeddings."""
+"""Function from texts to their rows among the embeddings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class Evaluation:
     """The scores of a set of outputs."""
 
     metrics: dict[str, float]
-    """x 100."""
+    """Scores x 100 by metric."""
     threshold: float | None = None
-    """The output from which on an example counts as of class 1, where the kind has one."""
+    """The output from which an example counts as class 1; None for kinds without a threshold."""
     outputs: Array | None = None
-    """What was scored; None unless `outputs` of the context."""
+    """The scored outputs; None unless `outputs` of the context."""
     influences: Array | None = None
-    """(n,) what each item adds to the primary metric, see `item_influences`; None unless `by_item` of the context."""
+    """(n,) influences of items on the primary metric, see `item_influences`; None unless `by_item` of the context."""
 
 
 def evaluate_outputs(
@@ -41,17 +41,17 @@ def evaluate_outputs(
     """Score outputs by every metric of a kind of task.
 
     Args:
-        kind: Of the task.
-        outputs: (n,), or (n, classes), of which the highest wins; as the kind has it, where it has items of its own.
-        gold: Of the items, see `Items.gold`: (n,) gold scores or class numbers, where the kind has no other.
-        threshold: Chosen on other examples; by default it is chosen on these, where the kind has one.
-        primary: The metric that influences are of, see `Task.primary`; by default the first of the kind.
+        kind: Kind of the task.
+        outputs: (n,), or (n, classes), where the highest wins; kinds with their own items have their own form.
+        gold: Gold values, see `Items.gold`: (n,) scores or class numbers, unless the kind has its own form.
+        threshold: Threshold chosen on other examples; by default it is chosen on these, if the kind has one.
+        primary: The metric for influences, see `Task.primary`; by default the first of the kind.
 
     Returns:
         The metrics and the threshold.
 
     Raises:
-        DataError: If an output is not finite, or a correlation is not defined.
+        DataError: If an output is not finite, or a correlation is undefined.
     """
     if not np.isfinite(outputs).all():
         raise DataError("expected finite outputs, got NaN or infinity")
@@ -74,12 +74,12 @@ def evaluate_outputs(
 def item_influences(
     kind: str, outputs: Array, gold: Any, *, metric: str | None = None, threshold: float | None = None
 ) -> Array:
-    """Return each item's influence on a score, from which its error over items is computed, see `item_covariance`.
+    """Return each item's influence on a score, to compute its error over items, see `item_covariance`.
 
-    The arguments are those of `evaluate_outputs`, and the metric, by default the first of the kind.
+    The arguments are those of `evaluate_outputs`; the metric is by default the first of the kind.
 
     Returns:
-        (n,) influences of mean 0, on the scale of scores, x 100.
+        (n,) influences with mean 0, on the scale of scores, x 100.
     """
     rules = KINDS[kind]
     metric = rules.metrics[0] if metric is None else metric
@@ -103,10 +103,10 @@ def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: fl
 
 
 def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
-    """Return the outputs of untrained (text, width) embeddings of a layer for items, as `Kind.score` takes them.
+    """Return the outputs of untrained (text, width) embeddings of a layer for items, in the form of `Kind.score`.
 
-    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
-    all texts of these. DataError if there is no output for one.
+    They are the cosines of pairs, the outputs of the kind's probe, fitted on the train split, or those of
+    `Kind.outputs`; `rows` covers all their texts. DataError if an item has no output.
     """
     kind = KINDS[task.kind]
     if (outputs_of := kind.load("outputs")) is not None:
@@ -123,13 +123,13 @@ def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Arr
 
 
 def sides_of(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
-    """Return the embeddings of the first texts, and of the second where there are."""
+    """Return the embeddings of the first texts, and of the second texts if there are any."""
     first, *second = (values[rows(side)] for side in items.sides)
     return first, second[0] if second else None
 
 
 def links_of(examples: Items) -> Links | None:
-    """Return which examples share a text; None where no two do.
+    """Return the links between examples that share a text; None if no two do.
 
     Examples:
         >>> from layerprobe.tasks.values import Examples

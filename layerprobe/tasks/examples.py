@@ -1,4 +1,4 @@
-"""Rows of tables -> checked splits of a task. Knows texts, scores and labels with their places, not files."""
+"""Checked splits of a task from rows of tables. Knows texts, scores and labels with their places, not files."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,23 +29,23 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An example as the source has it."""
+    """An example in the form of its source."""
 
     first: str
     second: str | None
-    """None for single texts."""
+    """Second text; None for single texts."""
     cell: str
-    """The cell of the score or label."""
+    """Cell of the score or label."""
     place: str
     """File and line."""
     score: float = 0.0
-    """On the scale of the source, where targets are scores."""
+    """Score on the scale of the source, if targets are scores."""
     label: str = ""
-    """Where targets are classes."""
+    """Label, if targets are classes."""
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Both texts, or the text and nothing."""
+        """Both texts, or the text and an empty one."""
         return self.first, self.second or ""
 
 
@@ -55,13 +55,13 @@ class Cells:
 
     values: tuple[Any, ...]
     columns: tuple[str, ...]
-    """What the columns are called, for messages."""
+    """Names of the columns, for messages."""
     place: str
     """File and line."""
     log: TableLog
 
     def texts(self, n: int | None = None) -> tuple[str, ...]:
-        """Return all cells, or the first ones, as cleaned texts; UnusableRowError where one is empty or a list."""
+        """Return all cells, or the first n, as cleaned texts; UnusableRowError if one is empty or a list."""
         for name, value in zip(self.columns[:n], self.values[:n], strict=True):
             if not isinstance(value, str):
                 raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
@@ -81,15 +81,15 @@ def read_rows(
     item: str,
     skip: Collection[str],
 ) -> tuple[list[list[ItemT]], list[str], list[str]]:
-    """Return the items of the rows of each table, with notes and warnings; TaskError where rows make none.
+    """Return the items of the rows of each table, with notes and warnings; TaskError for unusable rows.
 
-    A row whose cells are all empty is no row, as a blank line is none; a warning counts these.
+    Rows with only empty cells are ignored like blank lines; a warning counts them.
 
     Args:
-        tables: Tables with the columns whose cells make an item; each is asked for when the one before was read.
-        item_of: A row -> its item; UnusableRowError where it makes none.
-        item: What an item is called.
-        skip: The arguments that are set of those that leave rows without an item out.
+        tables: Tables with the columns whose cells make an item; each is requested after the one before was read.
+        item_of: Function from a row to its item; it raises UnusableRowError if there is none.
+        item: Name of an item.
+        skip: The active arguments that leave unusable rows out.
     """
     read, logs, notes = list[list[ItemT]](), list[TableLog](), list[str]()
     warnings, changed = list[str](), list[str]()
@@ -124,7 +124,7 @@ def example_of(row: Cells) -> Row:
 def kind_of(rows: Sequence[Row], column: str) -> str:
     """Return the kind of task that rows belong to.
 
-    Many whole numbers are classes or values: TaskError where the name of their column does not say which.
+    Many whole numbers are classes or values: TaskError if the name of their column does not decide.
     """
     cells, pairs = {label_cell(row.cell) for row in rows}, any(row.second is not None for row in rows)
     kind = KINDS[detect_kind((row.cell for row in rows), pairs=pairs)]
@@ -139,9 +139,9 @@ def kind_of(rows: Sequence[Row], column: str) -> str:
 
 
 def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = False) -> list[Row]:
-    """Return the rows with their scores or labels; raise TaskError, with the place, where one is not as expected.
+    """Return the rows with their scores or labels; raise TaskError, with the place, for an invalid one.
 
-    Rows whose label says that there is none, as -1 does, are left out where `skip_empty`.
+    Rows with a label for "none", such as -1, are left out if `skip_empty`.
     """
     rules = KINDS[kind]
     if not rules.labelled:
@@ -151,7 +151,7 @@ def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = Fals
     if missing and not skip_empty:
         raise TaskError(
             f"{len(missing)} of {counted(len(rows), 'label')} of the {role} data are missing "
-            f"(first: {missing[0].place}): label or drop them, give another file, or go on without them with "
+            f"(first: {missing[0].place}): label or drop them, give another file, or skip them with "
             f"{option('skip_empty', True)}"
         )
     return [row for row in labelled if row.label]
@@ -168,7 +168,7 @@ def task_of(
     notes: Sequence[str],
     warnings: Sequence[str],
 ) -> Task:
-    """Return a task of parsed rows, whose missing splits are drawn from the train split.
+    """Return a task from parsed rows; missing splits are drawn from the train split.
 
     Scores are scaled to 0 .. 1; labels are numbered as in the train split.
     """
@@ -208,7 +208,7 @@ def task_of(
 
 
 def _rare(rows: Sequence[Row]) -> str:
-    """Return a warning of few distinct texts in many rows, as where columns are swapped; none otherwise."""
+    """Return a warning about few distinct texts in many rows, as with swapped columns; empty otherwise."""
     distinct = len({row.pair for row in rows})
     if distinct >= len(rows) / 2:
         return ""
@@ -217,7 +217,7 @@ def _rare(rows: Sequence[Row]) -> str:
 
 
 def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None, rare: str = "") -> None:
-    """Raise TaskError if a split, which was drawn with the seed if there is one, is too small or of one target."""
+    """Raise TaskError if a split (drawn with the seed, if any) is too small or has only one target."""
     unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
         advice = f"give more {unit}s, or another file with --{role}" if role != "train" else f"give more {unit}s"
@@ -232,7 +232,7 @@ def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None,
 
 
 def _classes(kind: str, splits: Mapping[str, Sequence[Row]], alike: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the labels of the train split in their order, and a note of how often each is there."""
+    """Return the labels of the train split in order, and a note with their counts."""
     train, *others = (splits[role] for role in SPLITS)
     counts = Counter(row.label for row in train)
     labels = KINDS[kind].classes or class_names(counts)
@@ -265,7 +265,7 @@ def _score_range(
     for row in rows:
         if not low <= row.score <= high:
             raise TaskError(f"{row.place}: expected a score from {low:g} to {high:g}, got {row.score:g}")
-    source = "a range detected from the data" if score_range is None else "the range that was given"
+    source = "a range detected from the data" if score_range is None else "the given range"
     return (low, high), f"read as {kind}; scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 
 

@@ -1,8 +1,8 @@
-"""What a page shows of single items: texts, gold, and what layers output for them. Knows arrays and tasks, no models.
+"""Single items for a page: texts, gold values and outputs of layers. Knows arrays and tasks, no models.
 
-A kind of task declares in `Kind.view` how its items look and how its outputs are read, an `ItemView`; a result that was
-made from items keeps an `ItemSource`, which its page asks for them. Texts are placed on a map by PCA
-(Pearson 1901), turned from layer to layer by orthogonal Procrustes (Schoenemann 1966, Psychometrika 31).
+A kind of task declares an `ItemView` in `Kind.view`: the form of its items and how outputs are read. A result computed
+from items keeps an `ItemSource` for its page. Texts are placed on a map by PCA (Pearson 1901), rotated from layer
+to layer by orthogonal Procrustes (Schoenemann 1966, Psychometrika 31).
 """
 
 from __future__ import annotations
@@ -26,81 +26,81 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 MOST = 3000
-"""Items of a page; of more it has a random choice, the same for every layer."""
+"""Largest number of items of a page; a random choice of more, the same for every layer."""
 ABOVE = 1e-6
-"""What an item that is wrong has above the limit at least."""
+"""Smallest margin of a wrong item above the limit."""
 
 
 class ReadOutputs(NamedTuple):
     """Outputs of a layer, item by item."""
 
     values: Sequence[float]
-    """What is drawn: a score, the number of a class, a rank."""
+    """Numbers to draw: a score, the number of a class, or a rank."""
     errors: Array
-    """How wrong each is, from 0 to 100."""
+    """Error of each output, from 0 to 100."""
     words: Sequence[str] = ()
-    """Each output in words, such as the answer; by default the value."""
+    """Outputs in words, such as the answer; by default the values."""
     counts: Sequence[Sequence[int]] = ()
-    """Gold x predicted class, how often; empty where there are no classes."""
+    """Counts by gold and predicted class; empty without classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ItemView:
-    """How a page shows items of a kind, and reads outputs for them."""
+    """Items of a kind in the form for a page, with the reader of their outputs."""
 
     form: Form
-    """What is drawn."""
+    """The figure of two layers."""
     texts: Mapping[str, Sequence[str]]
-    """By title, a text an item."""
+    """Texts of the items by title."""
     gold: Sequence[float | str]
-    """What is right."""
+    """Gold values."""
     output: str
-    """What outputs are called."""
+    """Name of the outputs."""
     error: str
-    """What an error counts, in words."""
+    """Meaning of an error, in words."""
     limit: float
-    """An error above this counts as wrong."""
+    """Largest error that does not count as wrong."""
     read: Callable[[Any, float | None], ReadOutputs]
-    """Outputs of all items, and the threshold of kinds that have one -> what they say of each."""
+    """Function from the outputs of all items, and the threshold if the kind has one, to `ReadOutputs`."""
     labels: tuple[str, ...] = ()
     """Names of the classes."""
     embedded: tuple[Sequence[str], ...] = ()
-    """The texts by which items are placed on the map, as they were embedded: one or two an item."""
+    """Texts that place items on the map, as they were embedded: one or two per item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerOutputs:
-    """One model, or one way to train it, whose layers output something for items."""
+    """Outputs of the layers of one model, or of one way to train it."""
 
     name: str
     layers: Sequence[int]
     outputs: Callable[[], Sequence[tuple[Any, float | None]]]
-    """-> by layer, the outputs for all items and the threshold of kinds that have one."""
+    """Function that returns, by layer, the outputs for all items and the threshold, if the kind has one."""
     scores: Sequence[float]
-    """By layer, the primary metric x 100."""
+    """Primary metric x 100 by layer."""
     names: Sequence[str] = ()
-    """Of the layers, by default their numbers."""
+    """Names of the layers; by default their numbers."""
     vectors: Callable[[int, Sequence[str]], NDArray[np.floating]] | None = None
-    """A layer and texts -> their embeddings; None where there is no map."""
+    """Function from a layer and texts to their embeddings; None without a map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ItemSource:
-    """Where a result has its items and their outputs from: computed when a page or a notebook asks."""
+    """Source of a result's items and outputs, computed when a page or a notebook needs them."""
 
     task: Task
     split: str
     groups: tuple[LayerOutputs, ...]
     start: tuple[tuple[int, int], tuple[int, int]]
-    """Which two are compared first: each the number of a group and the place of one of its layers."""
+    """The first two layers to compare: each an index of a group, and of one of its layers."""
     made: list[Explored] = field(default_factory=list)
-    """What was computed before."""
+    """Cached items."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # models and files do not travel to other processes
 
     def explored(self) -> Explored | None:
-        """Return what a page shows; None where the kind of task shows no items."""
+        """Return the items for a page; None if the kind of task shows none."""
         view = KINDS[self.task.kind].load("view")
         if view is not None and not self.made:
             self.made.append(self._explored(view))
@@ -131,7 +131,7 @@ class ItemSource:
 
 
 def joined(sources: Mapping[str, ItemSource], best: str) -> ItemSource:
-    """Return the sources of several models on one task, by name, as one; the best one is compared with another."""
+    """Return one source from those of several models on one task, by name; the best one is compared with another."""
     (first, *_), begins, groups = sources.values(), dict[str, int](), list[LayerOutputs]()
     for name, source in sources.items():
         begins[name] = len(groups)
@@ -168,7 +168,7 @@ def _layers(group: LayerOutputs, view: ItemView, rows: NDArray[np.intp]) -> Laye
 
 
 def places_of(values: Any) -> Array:
-    """Return the place of each of some values in their order, from 0 to 100; equal ones share the mean.
+    """Return the rank of each value, scaled to 0 to 100; equal values share the mean.
 
     Examples:
         >>> places_of([0.1, 0.9, 0.5, 0.5]).tolist()
@@ -179,7 +179,7 @@ def places_of(values: Any) -> Array:
 
 
 def score_view(task: Task, items: Examples) -> ItemView:
-    """Return how texts or pairs with a gold score are shown: how far their places by output and by gold are apart."""
+    """Return the view of texts or pairs with a gold score: errors are distances between ranks by output and by gold."""
     low, high = task.score_range or (0.0, 1.0)
     gold, probed = places_of(items.targets), items.second is None
 
@@ -192,7 +192,7 @@ def score_view(task: Task, items: Examples) -> ItemView:
         texts=_texts(items),
         gold=[low + (high - low) * target for target in items.targets],
         output="predicted" if probed else "cosine",
-        error="places of 100 between its rank by output and by gold",
+        error="distance between its ranks by output and by gold, of 100",
         limit=25.0,
         read=read,
         embedded=items.sides,
@@ -200,7 +200,7 @@ def score_view(task: Task, items: Examples) -> ItemView:
 
 
 def decision_view(task: Task, items: Examples) -> ItemView:
-    """Return how pairs of two classes are shown that a threshold of cosines tells apart."""
+    """Return the view of pairs of two classes, separated by a threshold of cosines."""
     gold = np.array(items.targets) == 1
 
     def read(outputs: Array, threshold: float | None) -> ReadOutputs:
@@ -216,7 +216,7 @@ def decision_view(task: Task, items: Examples) -> ItemView:
         texts=_texts(items),
         gold=[task.labels[int(target)] for target in items.targets],
         output="predicted (cosine)",
-        error="50 at the threshold, and beyond it by places of 100 in the order of cosines",
+        error="50 at the threshold, beyond it the distance in ranks of cosines, of 100",
         limit=50.0,
         read=read,
         labels=task.labels,
@@ -225,7 +225,7 @@ def decision_view(task: Task, items: Examples) -> ItemView:
 
 
 def class_view(task: Task, items: Examples) -> ItemView:
-    """Return how texts, pairs or images with a class each are shown."""
+    """Return the view of texts, pairs or images with a class each."""
     gold = np.array(items.targets).astype(int)
     rows = np.arange(len(gold))
 
@@ -245,7 +245,7 @@ def class_view(task: Task, items: Examples) -> ItemView:
         texts=_texts(items),
         gold=[task.labels[number] for number in gold],
         output="predicted (probability)",
-        error="half of 100 plus what the likeliest other class has more than the right one, in percentage points",
+        error="half of 100 plus the lead of the likeliest other class over the right one, in percentage points",
         limit=50.0,
         read=read,
         labels=task.labels,
@@ -259,7 +259,7 @@ def _texts(items: Examples) -> dict[str, Sequence[str]]:
 
 
 def probabilities(outputs: Array) -> Array:
-    """Return (n, classes) outputs as they are where they are probabilities, and the softmax of logits."""
+    """Return (n, classes) probabilities: the outputs themselves, or the softmax of logits."""
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1):
         return outputs
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
@@ -268,7 +268,7 @@ def probabilities(outputs: Array) -> Array:
 
 
 def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[int]]:
-    """Return how often each of n classes (rows) was predicted as each (columns)."""
+    """Return the (n, n) confusion matrix: gold classes in rows, predicted ones in columns."""
     counts = np.zeros((n, n), dtype=int)
     np.add.at(counts, (gold, predicted), 1)
     return [[int(count) for count in row] for row in counts]
@@ -278,16 +278,16 @@ def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[
 
 
 def text_map(layers: Iterable[NDArray[np.floating]]) -> tuple[list[Array], list[float]]:
-    """Return the first two principal components of each layer, and what share of the variance they are.
+    """Return the first two principal components of each layer, and their share of the variance.
 
-    Each layer's are turned, or mirrored, to be as close as can be to those of the layer before, and are of one size:
-    their mean squared distance from the middle is 1. So what moves from layer to layer moves in the embeddings.
+    Each layer's are rotated, or mirrored, to match those of the layer before, and scaled to a mean squared distance of
+    1 from the middle. So a movement between layers is a movement in the embeddings.
 
     Args:
-        layers: (n, features) each, of the same samples in the same order.
+        layers: (n, features) for each layer, of the same samples in the same order.
 
     Returns:
-        By layer, (n, 2) and a share from 0 to 1; of a layer that is the same for all samples, zeros and 0.
+        (n, 2) points and a share from 0 to 1 by layer; zeros and 0 for a layer that is equal for all samples.
 
     Examples:
         >>> layer = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 2.0, 1.0], [4.0, 2.0, 1.0]])
@@ -308,7 +308,7 @@ def text_map(layers: Iterable[NDArray[np.floating]]) -> tuple[list[Array], list[
 
 
 def _components(layer: Array) -> tuple[Array, float]:
-    """Return (n, 2) first components at a mean square of 1, and their share of the variance."""
+    """Return the (n, 2) first components, scaled to a mean square of 1, and their share of the variance."""
     centred = layer - layer.mean(axis=0)
     total = float(np.square(centred).sum())
     if total <= np.finfo(np.float32).eps ** 2 * float(np.square(layer).sum()):

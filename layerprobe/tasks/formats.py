@@ -1,4 +1,4 @@
-"""How a delimited file is written: its encoding, delimiter, decimal mark and header. Knows no columns."""
+"""Format of a delimited file: encoding, delimiter, decimal mark and header. Knows no columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.inputs import open_measured
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-"""The usual ones, by name; these are found out."""
+"""Usual delimiters by name; these are detected."""
 _SAMPLE = 2**18
 _MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 # What no text has; ISO 2022 has the escape.
@@ -21,14 +21,14 @@ _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How a file is written; what is None is detected."""
+    """Format of a file; fields that are None are detected."""
 
     delimiter: str | None = None
     """comma, semicolon, tab, pipe, or any other single character."""
     encoding: str | None = None
-    """As Python names it: utf-8, utf-16, cp1252 and so on."""
+    """Python's name of the encoding: utf-8, utf-16, cp1252 and so on."""
     decimal: Literal[".", ","] | None = None
-    """What stands before the decimals of a number; with a point, commas between digits group thousands."""
+    """Decimal mark of numbers; with a point, commas between digits group thousands."""
     quotes: bool | None = None
     """Whether fields can be in quotes, as in RFC 4180; otherwise a `"` is text."""
     header: bool | None = None
@@ -49,19 +49,19 @@ class Format:
 
     @classmethod
     def of(cls, value: Format | str | None) -> Format:
-        """Return a format that was given as one, or as a text, as on the command line."""
+        """Return a format from a format, or from a text such as on the command line."""
         return cls(**cls.fields_in(value)) if isinstance(value, str) else value or cls()  # type: ignore[arg-type]
 
     @classmethod
     def fields_in(cls, text: str) -> dict[str, str | bool]:
-        """Return the fields that a text such as delimiter=;,decimal=, sets.
+        """Return the fields in a text such as delimiter=;,decimal=,.
 
         Examples:
             >>> Format.fields_in("delimiter=;,decimal=,,header=no")
             {'delimiter': ';', 'decimal': ',', 'header': False}
 
         Raises:
-            DataError: If it is no such text.
+            DataError: If the text is invalid.
         """
         names, switches = [field.name for field in fields(cls)], {"yes": True, "no": False}
         values: dict[str, str | bool] = {}
@@ -77,7 +77,7 @@ class Format:
 
     @property
     def mark(self) -> str:
-        """The delimiter itself; empty where it is to be found out."""
+        """The delimiter itself; empty if it has to be detected."""
         return DELIMITERS.get(self.delimiter or "", self.delimiter or "")
 
     @property
@@ -87,13 +87,13 @@ class Format:
 
 
 def find_encoding(path: Path) -> str:
-    """Return the encoding of a text file; utf-8 too where none is detected, so that reading fails.
+    """Return the encoding of a text file; utf-8 also if none is detected, so that reading fails.
 
-    A byte order mark decides, then whether all of it is UTF-8; of the rest, chardet decides from the lines that are
-    not ASCII. What is UTF-8 for the most part is damaged UTF-8.
+    A byte order mark decides first, then whether all of the file is UTF-8; for other files, chardet decides from the
+    lines that are not ASCII. A file that is mostly UTF-8 counts as damaged UTF-8.
 
     Raises:
-        DataError, OSError: As `open_measured`.
+        DataError, OSError: As in `open_measured`.
     """
     sample, whole = b"", True
     with open_measured(path) as file:
@@ -112,13 +112,13 @@ def find_encoding(path: Path) -> str:
         return "utf-8"
     import chardet
 
-    # of a few letters chardet tells what files of today have, not what DOS had
+    # with few letters, chardet prefers encodings of today to those of DOS
     detected = chardet.detect(sample, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True)
     try:
         name = codecs.lookup(detected["encoding"] or "utf-8").name
     except LookupError:
         return "utf-8"
-    # what ISO 8859 has no text for is typographic in Windows, so that is the better name of what both read alike
+    # bytes without text in ISO 8859 are typographic signs in Windows, so that name is better if both read the same
     return "cp1252" if sample.decode("cp1252", "replace") == sample.decode(name, "replace") else name
 
 
@@ -131,7 +131,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _is_damaged_utf8(data: bytes) -> bool:
-    """Return whether at least as many characters as stray bytes are there, or nothing but lone surrogates is wrong."""
+    """Return whether there are at least as many characters as stray bytes, or only lone surrogates are wrong."""
     try:
         data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

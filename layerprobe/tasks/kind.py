@@ -1,4 +1,4 @@
-"""What a kind of task says of itself, and which kinds there are. Knows neither files nor models.
+"""Kinds of tasks: their declaration and registry. Knows neither files nor models.
 
 Nothing heavy is imported before a kind is used, so that `--help` can name all of them.
 """
@@ -47,84 +47,84 @@ def _never(source: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
-    """What is learnt: how files of it look, how outputs are scored, and what is trained.
+    """A kind of task: its files, the scoring of outputs, and the training.
 
-    What is written `module:attribute` is loaded when it is used, so that data are read without torch and scikit-learn.
+    Fields of the form `module:attribute` are loaded when used, so that data are read without torch and scikit-learn.
     """
 
     name: str
-    """As it is registered."""
+    """Registered name."""
     pairs: bool
-    """Whether an example is two texts; one otherwise."""
+    """Whether an example has two texts; otherwise one."""
     labelled: bool
-    """Whether targets are classes; otherwise they are scores, which are scaled to 0 .. 1."""
+    """Whether targets are classes; otherwise they are scores, scaled to 0 .. 1."""
     metrics: tuple[str, ...]
-    """Names in `METRICS`: epochs and layers are chosen by the first, and verdicts are about it."""
+    """Names in `METRICS`: epochs, layers and verdicts use the first."""
     score: Callable[..., dict[str, float]]
-    """Outputs and gold of the items, and the threshold where there is one -> the metrics, 0 .. 1."""
+    """Function from outputs, gold values and the threshold, if any, to the metrics, 0 .. 1."""
     loss: str
-    """The `Criterion`, with its head; a `Loss` where it is of embeddings."""
+    """The `Criterion`, with its head; a `Loss` if it uses embeddings."""
     zero_shot: Literal["cosine", "probe", "own"]
-    """How untrained embeddings are scored: the cosines of pairs as outputs, those of the probe, or by `untrained`."""
+    """Scoring of untrained embeddings: by the cosines of pairs, by the probe, or by `untrained`."""
     influences: Callable[..., dict[str, Array]] | None = None
-    """As `score` -> (n,) influences of the items on the metrics, see `layerprobe.metrics.scores`; of a metric that
-    is not among them they are computed by leaving items out, which is too little an error of over 1,000 linked ones."""
+    """Like `score`, but returns (n,) influences of the items on the metrics, see `layerprobe.metrics.scores`; for other
+    metrics they are computed by leaving items out, which underestimates the error of over 1,000 linked items."""
     probe: str | None = None
-    """The `Probe` of frozen embeddings; with cosines it is a reading of its own."""
+    """The `Probe` of frozen embeddings; with cosines it is a separate reading."""
     threshold: Callable[[Array, Any], float] | None = None
-    """Outputs and gold -> the output from which on an example is of class 1, or what a question may be unanswered by;
-    chosen on the validation split."""
+    """Function from outputs and gold values to the output from which an example is of class 1, or a question may be
+    unanswered; chosen on the validation split."""
     one_target: bool = False
-    """Whether outputs can be scored where all targets are equal: a correlation or a precision cannot."""
+    """Whether outputs can be scored if all targets are equal, unlike by a correlation or a precision."""
     classes: tuple[str, ...] = ()
-    """Names of the classes, where they are always the same."""
+    """Names of the classes, if they are always the same."""
     score_range: Callable[[Sequence[float]], tuple[float, float]] = detect_range
-    """Scores -> what 0 and 1 are in the source, where targets are scores and nobody says."""
+    """Function from scores to the values of 0 and 1 in the source, if targets are scores; the default range."""
     target_columns: tuple[str, ...] = LABEL_COLUMNS
-    """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
+    """Usual names of the target's column, in the form of `LABEL_COLUMNS`; the first one in a file is used."""
     read_label: Callable[[str, str], str] = lambda cell, place: label_cell(cell)
-    """Cell and place -> the label; empty where it is missing."""
+    """Function from a cell and its place to the label; empty if it is missing."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the columns of a table are called and the usual names of each, written as `LABEL_COLUMNS`, where a row is an
-    item of the kind's own, see `layerprobe.tasks.loading.load_rows`; empty of texts or pairs with a target."""
+    """Columns of a table with their usual names, in the form of `LABEL_COLUMNS`, if a row is an item of the kind's own,
+    see `layerprobe.tasks.loading.load_rows`; empty for texts or pairs with a target."""
     items: str = "layerprobe.tasks.values:Examples"
     """The class of a split's `Items`."""
     item: str = ""
-    """What an item is called; by default pair or text."""
+    """Name of an item; by default pair or text."""
     loader: str | None = None
-    """What loads a task from a source that is not tables of texts and targets, see `layerprobe.tasks.loading`."""
+    """Loader of a task from a source other than tables of texts and targets, see `layerprobe.tasks.loading`."""
     unlabelled: str | None = None
-    """What loads items without targets from a source that `recognises` knows, see `load_texts` of `tasks.loading`;
-    None where items are texts."""
+    """Loader of items without targets from a source that `recognises` accepts, see `load_texts` of `tasks.loading`;
+    None if items are texts."""
     merged: str | None = None
-    """What loads several data sets as one task; None where that is not done."""
+    """Loader of several data sets as one task; None if unsupported."""
     prompts: bool = False
-    """Whether items are queries with documents, which can have a prompt each."""
+    """Whether items are queries and documents, with a prompt for each."""
     recognises: Callable[[Path], bool] = _never
-    """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
+    """Whether a file or folder can only be of this kind, if the user names none; used only with a loader."""
     untrained: str | None = None
-    """What scores frozen embeddings, where that is neither cosines nor a probe: as `layerprobe.scoring.zero_shot`."""
+    """Scorer of frozen embeddings, if neither cosines nor a probe: in the form of `layerprobe.scoring.zero_shot`."""
     outputs: str | None = None
-    """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
-    outputs as `score` takes them. None where it reads states of tokens."""
+    """The part of `untrained` for one layer: a function from (text, width), the rows of texts, and the items to outputs
+    for `score`. None if it reads states of tokens."""
     view: str | None = None
-    """What a page shows of single items and of outputs for them: a task and items of it -> `ItemView`; None where pages
-    show no items."""
+    """Function from a task and its items to the `ItemView` of a page; None if pages show no items."""
     ways: str | None = None
-    """Further ways to make outputs of frozen embeddings, beside baselines: a checkpoint and a task -> `Ways`."""
+    """Function from a checkpoint and a task to `Ways`: further ways to make outputs of frozen embeddings, and
+    baselines."""
     floors: Callable[[Any], dict[str, Floor]] = lambda items: {}
-    """The items of a split -> what a trivial answer scores, by metric; metrics without one are left out."""
+    """Function from the items of a split to scores of trivial baselines by metric; metrics without one are absent."""
     primary_if_rare: str | None = None
-    """The metric in place of the first where a class is rare, see `has_rare_class`; None where it stays the first."""
+    """Primary metric if a class is rare, see `has_rare_class`; None: always the first."""
     averages: Literal["values", "probabilities"] | None = None
-    """How outputs of several models become one: their mean, or that of the softmax of logits, whose last axis is the
-    classes. None where a mean says nothing, as of places in a text: such runs make no ensemble."""
+    """Averaging of several models' outputs: the mean of values, or of the softmax of logits, whose last axis is the
+    classes. None if a mean is meaningless, as for places in a text: such runs make no ensemble."""
     detects: Callable[[AbstractSet[str]], bool] = _never
-    """Whether a file with these distinct targets is of this kind, where the user names none."""
+    """Whether a file with these distinct targets is of this kind, if the user names none."""
 
     @property
     def unit(self) -> str:
-        """What an item is called."""
+        """Name of an item."""
         return self.item or ("pair" if self.pairs else "text")
 
     @property
@@ -134,7 +134,7 @@ class Kind:
 
     @property
     def fitted_on(self) -> Split | None:
-        """The split that zero-shot scores need beside the one that is scored."""
+        """The split that zero-shot scores need besides the scored one."""
         if self.zero_shot == "probe":
             return "train"
         return "validation" if self.threshold is not None else None
@@ -145,7 +145,7 @@ class Kind:
         return self.fitted_on is not None or (self.zero_shot == "own" and self.probe is not None)
 
     def load(self, field: str) -> Any:
-        """Return what a field such as loss, items or untrained names; None where it names nothing.
+        """Return the object that a field such as loss, items or untrained names; None if it is empty.
 
         Raises:
             DataError: If it cannot be loaded.
@@ -162,7 +162,7 @@ KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", 
 
 
 def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
-    """Return the kind of task that target cells belong to; kinds from outside are asked before those of layerprobe.
+    """Return the kind of task of target cells; kinds of other packages take precedence over those of layerprobe.
 
     Examples:
         >>> detect_kind(["0", "1"], pairs=True), detect_kind(["0", "0.5"], pairs=True), detect_kind(["yes"], pairs=True)

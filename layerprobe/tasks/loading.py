@@ -1,4 +1,4 @@
-"""Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
+"""Loading of tasks and texts, from a source to clean splits; formats and columns are in other modules."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSource:
-    """What the loader of a kind, which the settings name, makes a task of."""
+    """Input of a kind's loader: data, name and settings of a task."""
 
     data: Mapping[str, object]
-    """By split, train first: files, names of data sets, or what is in memory. Splits that are not there are found or
+    """Files, names of data sets, or data in memory, by split, train first. Missing splits are found beside it or
     drawn."""
     name: str
-    """What the task is called."""
+    """Name of the task."""
     settings: TaskSettings
-    """How the data are read."""
+    """Settings for reading the data."""
     ratios: tuple[float, float, float] = RATIOS
-    """Shares of train, validation and test where splits are drawn."""
+    """Shares of train, validation and test, if splits are drawn."""
 
 
 def checked_splits(
     source: TaskSource, splits: Mapping[str, Whole], keys: Iterable[tuple[str, ...]], *, unit: str, together: str = ""
 ) -> tuple[dict[str, Whole], list[str]]:
-    """Return splits as `with_all_splits` does, by ratios and seed of a source; TaskError if one is too small."""
+    """Return splits like `with_all_splits`, with ratios and seed of a source; TaskError if one is too small."""
     filled, notes = with_all_splits(
         splits, keys, source.ratios, seed=source.settings.split_seed, unit=unit, together=together
     )
@@ -88,11 +88,11 @@ def read_items(
     """Return the items of the rows of each split, train first, with notes and warnings.
 
     Args:
-        source: Files, a data set or what is in memory.
-        item_of: A row -> its item; UnusableRowError where it makes none.
-        columns_of: A table -> the same with a header, and the columns whose cells make an item.
-        item: What an item is called.
-        readers: Of files that are no tables.
+        source: Files, a data set or data in memory.
+        item_of: Function from a row to its item; it raises UnusableRowError if there is none.
+        columns_of: Function from a table to the same with a header, and the columns whose cells make an item.
+        item: Name of an item.
+        readers: Readers of files that are not tables.
     """
     tables, notes = _tables(source, readers)
     roles = sorted(tables, key=lambda role: role != "train")
@@ -115,14 +115,14 @@ def load_rows(
     """Load a task of a kind whose items are rows.
 
     Args:
-        source: Files, a data set or what is in memory.
-        kind: Whose columns are read.
-        item_of: A row -> its item; UnusableRowError where it makes none.
-        splits_of: The items of all splits, notes and warnings, to which it may add -> the splits.
-        key: An item -> what keeps it in one split with others, where splits are drawn.
-        together: What that is, for the note.
+        source: Files, a data set or data in memory.
+        kind: Kind of task, which declares the columns.
+        item_of: Function from a row to its item; it raises UnusableRowError if there is none.
+        splits_of: Function from the items of all splits, notes and warnings (which it may extend) to the splits.
+        key: Function from an item to a key; items with equal keys stay in one split when splits are drawn.
+        together: Name of such items, for the note.
         columns_of: As in `read_items`; by default the columns that the kind declares.
-        readers: Of files that are no tables.
+        readers: Readers of files that are not tables.
     """
     columns_of = columns_of or (lambda table: declared_columns(table, source.settings.columns, kind))
     read, notes, warnings = read_items(source, item_of, columns_of, item=kind.unit, readers=readers)
@@ -141,7 +141,7 @@ def load_rows(
 
 
 DATA = "data"
-"""What data that is in memory is called."""
+"""Default name of data in memory."""
 
 
 def load_task(
@@ -164,43 +164,43 @@ def load_task(
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
-    A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
-    still missing are drawn at random from the train file; duplicates, including swapped pairs, stay together.
-    Items that stand in two splits are left out of the one that trains or chooses, see `layerprobe.tasks.splitting`.
-    Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, what was
-    left out, and the texts that splits share; its notes say how the data was understood. Every split has at least 4
-    examples and 2 different targets.
+    With a file named `...train...`, the dev and test files beside it with the same name are loaded, too. Splits that
+    are still missing are drawn at random from the train file; duplicates, including swapped pairs, stay together.
+    Items in two splits are left out of the one that trains or chooses, see `layerprobe.tasks.splitting`.
+    Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count these, items
+    left out, and the texts that splits share; its notes say how the data was read. Every split has at least 4 examples
+    and 2 different targets.
 
     Args:
-        source: A CSV, TSV, TXT (a table too), JSONL or Parquet file; a folder of such files; `stsb`; the hub name of a
-            data set, with `:config` where it has several; or what is in memory: a pandas DataFrame, a
-            `datasets.Dataset`, a mapping of columns, a list of mappings or of rows, or a mapping of splits to such.
+        source: A CSV, TSV, TXT (also a table), JSONL or Parquet file; a folder of such files; `stsb`; the hub name of a
+            data set, with `:config` if it has several; or data in memory: a pandas DataFrame, a `datasets.Dataset`, a
+            mapping of columns, a list of mappings or of rows, or a mapping of splits to any of these.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
-            joined by commas. By default usual names are known, and what names do not say is inferred from
-            the cells and noted: two texts with a number or label are pairs, one with a label is classified.
-        kind: One of `KINDS`. By default detected in the train split: single texts are classified, or regression
-            where targets are numbers with fractions (many whole ones with gaps could be either: their column's name
-            says which, such as rating, or you); pairs are paraphrase where all
-            targets are 0 or 1, sts where any is another number, entailment otherwise.
-        validation: A file with the validation split, or what is in memory.
-        test: A file with the test split, or what is in memory.
-        format: How files are written, where that is not to be found out, as a text such as `delimiter=;,decimal=,` too;
-            the task's notes say what was.
-        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
-        name: What the task is called; by default the source, or `data`.
-        score_range: What 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it for
-            all splits together.
-        split_ratios: Shares of train, validation and test where a file is split.
-        seed: Of that split.
-        skip_broken: Leave images out that do not open; otherwise they are an error.
-        query_prompt: Put before every query of a retrieval task, such as "query: "; by default as options or model say.
-        document_prompt: Put before every document; likewise.
-        keep_overlaps: Leave items that stand in two splits in both; scores are then spoilt, and nothing is claimed from
-            them.
+            joined by commas. By default usual names are recognised, and the rest is inferred from the cells and noted:
+            two texts with a number or label are pairs, one text with a label is classified.
+        kind: One of `KINDS`. By default detected in the train split: single texts are classification, or regression
+            if targets are numbers with fractions (many whole numbers with gaps could be either: the name of their
+            column decides, such as rating, or you do); pairs are paraphrase if all
+            targets are 0 or 1, sts if any is another number, entailment otherwise.
+        validation: A file or data in memory with the validation split.
+        test: A file or data in memory with the test split.
+        format: Format of files, if it should not be detected; also a text such as `delimiter=;,decimal=,`. The task's
+            notes say what was detected.
+        skip_empty: Leave out rows with an empty cell; otherwise they are an error.
+        name: Name of the task; by default the source, or `data`.
+        score_range: Lowest and highest possible score in the source, if targets are scores; by default that of
+            `detect_range` for all splits together.
+        split_ratios: Shares of train, validation and test, if a file is split.
+        seed: Seed of that split.
+        skip_broken: Leave out images that do not open; otherwise they are an error.
+        query_prompt: Prompt before every query of a retrieval task, such as "query: "; by default the model's.
+        document_prompt: Prompt before every document; likewise.
+        keep_overlaps: Keep items that are in two splits in both; scores are then unreliable, and results claim nothing
+            from them.
 
     Raises:
-        TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
-            small, also without what other splits have.
+        TaskError: If a file, the data set, a column, a score or a label is invalid, or a split is too small, also
+            without the items of other splits.
         DataError: If there is no such kind.
     """
     _check_lists(source)
@@ -227,14 +227,14 @@ def load_task(
 
 
 def _loaded(source: TaskSource) -> Task:
-    """Return the task of a source, whose splits have no items in common unless they are to be kept."""
+    """Return the task of a source; its splits have no common items unless these are kept."""
     settings = source.settings
     kind = settings.kind or _recognised(source.data["train"])
     if (settings.query_prompt or settings.document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.prompts)
-        raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
+        raise TaskError(f"prompts of queries and documents are only for tasks of kind {kinds}: use prompt")
     if kind is None or (loader := KINDS[kind].load("loader")) is None:
-        task = _of_tables(source, kind)
+        task = _task_of_tables(source, kind)
     elif settings.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {settings.score_range}")
     else:
@@ -245,23 +245,23 @@ def _loaded(source: TaskSource) -> Task:
 
 
 def _check_lists(source: object) -> None:
-    """Raise TaskError for texts alone, or for a list a column, and say how they are given."""
+    """Raise TaskError for texts alone, or for one list per column, and say how to give them."""
     if not isinstance(source, list | tuple) or not source:
         return
     columns = [item for item in source if isinstance(item, Sequence) and not isinstance(item, str)]
     if all(isinstance(item, str) for item in source):
         raise TaskError(
-            "expected texts with scores or labels, got a list of texts: give load_task({'text': texts, 'label': "
-            "labels}); what needs no labels, such as extract and predict, takes the list itself"
+            "expected texts with scores or labels, got a list of texts: use load_task({'text': texts, 'label': "
+            "labels}); functions without labels, such as extract and predict, take the list itself"
         )
     by_column = len(columns) == len(source) in (2, 3) and len({len(column) for column in columns}) == 1
     if by_column and len(columns[0]) > 3 and all(isinstance(cell, str) for cell in columns[0]):
         names = ("text", "label") if len(columns) == 2 else ("first", "second", "score")
         given = ", ".join(f"{name!r}: ..." for name in names)
-        raise TaskError(f"expected rows, or columns by name, got {len(columns)} lists: give load_task({{{given}}})")
+        raise TaskError(f"expected rows, or columns by name, got {len(columns)} lists: use load_task({{{given}}})")
 
 
-def _of_tables(source: TaskSource, kind: str | None) -> Task:
+def _task_of_tables(source: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
     settings = source.settings
     columns: Columns | None = settings.columns
@@ -304,19 +304,19 @@ def _of_tables(source: TaskSource, kind: str | None) -> Task:
 
 
 def _primary_warnings(task: Task) -> Iterator[str]:
-    """Yield why the primary metric is not the first of the kind, where it is not."""
+    """Yield the reason if the primary metric is not the first of the kind."""
     for metric in task.unusual_primary:
         number, n = min(task.class_sizes.items(), key=lambda pair: pair[1])
         share = f"{n:,} of {counted(task.class_sizes.total(), KINDS[task.kind].unit)}"
         usual = metric_title(KINDS[task.kind].metrics[0])
         yield (
-            f"{metric_title(metric)} is the primary metric and not {usual}, which says little of rare classes: "
-            f"{share} are of {task.labels[int(number)][:40]!r}"
+            f"{metric_title(metric)} is the primary metric instead of {usual}, which says little about rare classes: "
+            f"{share} are {task.labels[int(number)][:40]!r}"
         )
 
 
 def _recognised(source: object) -> str | None:
-    """Return the kind of task that a file or folder can only be of; None where it is a table, or on the Hub."""
+    """Return the only possible kind of task of a file or folder; None if it is a table, or on the Hub."""
     if not isinstance(source, (str, Path)) or is_on_hub(source):
         return None
     path = from_home(source)
@@ -334,26 +334,26 @@ def load_texts(
     skip_broken: bool = False,
     name: str | None = None,
 ) -> TextFile:
-    """Load texts without scores; or images, and images with their captions, as `layerprobe.kinds.images` reads them.
+    """Load texts without scores; or images, with or without captions, see `layerprobe.kinds.images`.
 
     Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
     Args:
-        source: A TXT file with one text a line, a table as in `load_task`, the hub id of a data set, of which the
-            train split is taken, or a list or Series of texts.
-        columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
-            usual names are known; a table of sentence pairs gives both sentences, pair by pair.
-        groups: The column of a table that says which group a text is from.
-        format: How the file is written, where that is not to be found out.
-        skip_empty: Leave empty texts out; otherwise they are an error.
-        skip_broken: Leave images out that do not open; otherwise they are an error.
-        name: What messages call it; by default the file, or `data`.
+        source: A TXT file with one text per line, a table as in `load_task`, the hub id of a data set, whose train
+            split is used, or a list or Series of texts.
+        columns: The text columns of a table: names, or indices from 0 for a file without a header. By default usual
+            names are recognised; a table of sentence pairs gives both sentences, pair by pair.
+        groups: The column of a table with the group of each text.
+        format: Format of the file, if it should not be detected.
+        skip_empty: Leave out empty texts; otherwise they are an error.
+        skip_broken: Leave out images that do not open; otherwise they are an error.
+        name: Name in messages; by default the file, or `data`.
 
     Returns:
-        The texts in the order of the file, copies included.
+        The texts in the order of the file, including copies.
 
     Raises:
-        TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
+        TaskError: If the file or a column is invalid, texts are empty, or there are none.
     """
     format = Format.of(format)
     file = from_home(source) if isinstance(source, (str, Path)) else None
@@ -366,7 +366,7 @@ def load_texts(
         kind = next((kind for kind in kinds if kind.recognises(file)), None)
     if kind is not None:
         if groups is not None:
-            raise TaskError(f"expected no groups with images, got {groups}: those of one image are one group")
+            raise TaskError(f"expected no groups with images, got {groups}: each image is already a group")
         items: TextFile = kind.load("unlabelled")(
             file,
             columns=columns,
@@ -383,7 +383,7 @@ def load_texts(
         check_file(file)
         lines = file.suffix.lower() == ".txt"
         if lines and groups is not None:
-            raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with groups")
+            raise TaskError(f"{file} has lines but no columns: for groups, use a CSV, TSV, JSONL or Parquet file")
         if lines and columns is None:
             return texts_of_lines(file, format, skip_empty=skip_empty, name=title)
         table = read_table(file, format)
@@ -403,10 +403,10 @@ def load_texts(
 def texts_of_lines(
     path: str | Path, format: Format | None = None, *, skip_empty: bool = False, name: str | None = None
 ) -> TextFile:
-    """Return the lines of a file, cleaned, as its texts.
+    """Return the cleaned lines of a file as its texts.
 
     Raises:
-        TaskError: If one is empty and `skip_empty` is not set, if there is none, or the file cannot be read.
+        TaskError: If a line is empty and `skip_empty` is not set, if there is none, or the file cannot be read.
     """
     file, format = from_home(path), format or Format()
     check_format(file, format, ("encoding",))
@@ -424,7 +424,7 @@ _TextCell = tuple[str, int, str, str | None]
 
 
 def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: bool) -> TextFile:
-    """Return the texts of cells, each with its group where there is such a column."""
+    """Return the texts of cells, with their groups if there is such a column."""
     log, groups = TableLog(name, unit), list[str]()
 
     def clean() -> Iterator[str]:
@@ -445,16 +445,16 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
     if not groups:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := groups.count(""):
-        warnings.append(f"{name}: {alone} texts without a group count as groups of their own")
+        warnings.append(f"{name}: {alone} texts without a group count as separate groups")
     distinct = set(zip(texts, groups, strict=True))
     if several := sum(n > 1 for n in Counter(text for text, _ in distinct).values()):
-        warnings.append(f"{name}: {several} texts are in several groups, the first counts")
+        warnings.append(f"{name}: {several} texts are in several groups; the first one counts")
     named = (group or f"(none: {text})" for text, group in zip(texts, groups, strict=True))
     return TextFile(name=name, texts=texts, groups=tuple(named), warnings=tuple(warnings))
 
 
 def _tables(source: TaskSource, readers: Readers | None = None) -> tuple[dict[str, Table], list[str]]:
-    """Return a table by split and where they come from; what was given goes before files that were found."""
+    """Return tables by split, and notes on their origin; given data takes precedence over files found."""
     format, name = source.settings.format, source.name
     data = source.data["train"]
     given = {role: other for role, other in source.data.items() if role != "train"}
@@ -477,16 +477,16 @@ def _table(data: object, format: Format, name: str, readers: Readers | None) -> 
 
 
 def _read_alike(tables: Mapping[str, Table], format: Format, name: str) -> dict[str, Table]:
-    """Return tables that are no files, with points for decimal commas."""
+    """Return tables from memory or the Hub, with points instead of decimal commas."""
     check_format(name, format, ("decimal",))
     return {role: with_points(table, format.decimal) for role, table in tables.items()}
 
 
 def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, format: Format | None = None) -> TextFile:
-    """Load texts without scores from files, one behind the other.
+    """Load texts without scores from several files in turn.
 
-    Files, columns and format are as in `load_texts`; empty texts are left out, since blank lines part
-    paragraphs. A text file with one text a line can also be compressed, `.txt.gz`.
+    Files, columns and format are as in `load_texts`; empty texts are left out, since blank lines separate
+    paragraphs. A text file with one text per line can also be compressed, `.txt.gz`.
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")
@@ -507,7 +507,7 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
 
 
 def load_settings(settings: TaskSettings) -> Task:
-    """Load a task as its settings say."""
+    """Load a task by its settings."""
     if settings.merge:
         kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
         merged: Task = kind.load("merged")(

@@ -1,6 +1,6 @@
-"""What is odd about texts before anything is spent on them. Knows no tokenizer and no model.
+"""Quality checks of texts before any computation. Knows no tokenizer and no model.
 
-What a tokenizer makes of them is computed in `layerprobe.extraction.readability`; the values of it are here.
+`layerprobe.extraction.readability` computes how a tokenizer reads them; its values are here.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from layerprobe.tasks.cells import plain
 from layerprobe.tasks.values import Task
 
 UNREADABLE = 0.25
-"""Share of characters in unknown tokens above which a model is said not to read texts. Measured: below 0.001 for MiniLM
-on English, German, Spanish, French and Russian, 0.02 where every tenth text is Chinese, 0.66 on Chinese alone;
+"""Share of characters in unknown tokens above which a model cannot read texts. Measured: below 0.001 for MiniLM
+on English, German, Spanish, French and Russian, 0.02 if every tenth text is Chinese, 0.66 on Chinese alone;
 0.97 or more for the embedded pair, which knows the words of its own language, on any of these."""
 FEW_UNKNOWN = 0.01
 MANY_TOKENS = 0.8
@@ -27,69 +27,69 @@ MANY_COPIES = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataQuality:
-    """What is to be known of texts before anything is spent."""
+    """Quality of texts before any computation."""
 
     n_texts: int
-    """Distinct texts."""
+    """Number of distinct texts."""
     n: int
-    """Texts without labels, or examples of a task."""
+    """Number of texts without labels, or of examples of a task."""
     copies: int
-    """Of these, how many were in an earlier one of the same split, swapped or not."""
+    """Number of these that repeat an earlier one of the same split, swapped or not."""
     in_train: int = 0
-    """Distinct texts of the other splits that are in the train split, too."""
+    """Number of distinct texts of the other splits that are also in the train split."""
     what: Literal["text", "image"] = field(default="text", metadata=RARE)
-    """What there is in the data."""
+    """Type of the data."""
     model: str = field(default="", metadata=RARE)
-    """Whose tokenizer the following is of; empty where none was asked."""
+    """Model whose tokenizer the following fields describe; empty without one."""
     unknown_characters: float = field(default=0.0, metadata=RARE)
-    """Share of characters, white space aside, that only an unknown token stands for, such as [UNK]."""
+    """Share of characters, without white space, that become unknown tokens such as [UNK]."""
     tokens_per_letter: float = field(default=0.0, metadata=RARE)
-    """Of words of four letters or more; 0 for vocabularies of letters or bytes, and of scripts such as Chinese."""
+    """Tokens per letter in words of four or more letters; 0 for vocabularies of letters or bytes, and scripts such as
+    Chinese."""
     missing: str = field(default="", metadata=RARE)
-    """What is to be said of tokens that were taken out of the vocabulary and that the texts need."""
+    """Warning about needed tokens that were removed from the vocabulary."""
     example: tuple[str, ...] = field(default=(), metadata=RARE)
-    """A word, and the tokens that it is read as."""
+    """A word and its tokens."""
     limit: int = field(default=0, metadata=RARE)
-    """Tokens at which texts are cut."""
+    """Number of tokens at which texts are cut."""
     truncated: float = field(default=0.0, metadata=RARE)
-    """Share of the texts that are longer."""
+    """Share of texts that are longer."""
 
     @property
     def readable(self) -> bool:
-        """Whether the model can be said to read the texts."""
+        """Whether the model can read the texts."""
         return self.unknown_characters <= UNREADABLE
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What speaks against all that the model says of these texts."""
+        """Reasons to doubt all results of the model on these texts."""
         lost = f"{_percent(self.unknown_characters)} of their characters are unknown to its tokenizer"
         warnings = []
         if not self.readable:
-            warnings.append(unreliable(f"{self.model} cannot read these texts: {lost}; take a model of their language"))
+            warnings.append(unreliable(f"{self.model} cannot read these texts: {lost}; use a model of their language"))
         elif self.unknown_characters > FEW_UNKNOWN:
-            warnings.append(f"{self.model} reads these texts in part: {lost}")
+            warnings.append(f"{self.model} reads these texts only partly: {lost}")
         if self.missing:
             warnings.append(self.missing)
         elif self.tokens_per_letter > MANY_TOKENS:
             word, *tokens = self.example
             warnings.append(
                 f"{self.model} spells these texts: {self.tokens_per_letter:.2f} tokens per letter, such as {word!r} as "
-                f"{' '.join(tokens)}; its tokenizer is of another kind than its vocabulary, or has few words of their "
-                "language"
+                f"{' '.join(tokens)}; its tokenizer does not fit its vocabulary, or it has few words of their language"
             )
         return tuple(warnings)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is worth saying before work begins; texts that are cut are counted by whoever cuts them."""
+        """Warnings before work begins; truncated texts are counted where they are truncated."""
         copied = f"{self.copies:,} of {self.n:,} are copies of earlier ones"
         return (*self.cautions, copied) if self.copies > MANY_COPIES * self.n else self.cautions
 
     @property
     def table(self) -> Table:
-        """What was counted, a row each."""
+        """One row per count."""
         counts = {f"distinct {self.what}s": f"{self.n_texts:,}", "copies of earlier ones": f"{self.copies:,}"}
-        counts[f"{self.what}s of other splits in train, too"] = f"{self.in_train:,}"
+        counts[f"{self.what}s of other splits also in train"] = f"{self.in_train:,}"
         if self.model:
             counts["characters lost to unknown tokens"] = _percent(self.unknown_characters)
             counts["tokens per letter of words"] = f"{self.tokens_per_letter:.2f}" if self.tokens_per_letter else ""
@@ -98,7 +98,7 @@ class DataQuality:
 
 
 def task_quality(task: Task) -> DataQuality:
-    """Return what is in the splits of a task."""
+    """Return the quality of the splits of a task."""
     splits = task.train, task.validation, task.test
     train, *others = ({text for side in items.sides for text in side} for items in splits)
     return DataQuality(
@@ -114,7 +114,7 @@ def task_quality(task: Task) -> DataQuality:
 
 
 def text_quality(texts: Sequence[str]) -> DataQuality:
-    """Return what is in texts without labels."""
+    """Return the quality of texts without labels."""
     n_texts = len(set(texts))
     what: Literal["text", "image"] = "image" if readable_as(texts) == "image" else "text"
     return DataQuality(n_texts=n_texts, n=len(texts), copies=len(texts) - n_texts, what=what)

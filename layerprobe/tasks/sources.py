@@ -1,6 +1,6 @@
-"""Where the splits of a data set are: a folder, the Hugging Face Hub, or memory. Knows not what a column means.
+"""Splits of a data set: in a folder, on the Hugging Face Hub, or in memory. Knows no meaning of columns.
 
-None of the libraries is imported for what is in memory: an object of theirs is only there where its module is.
+No library is imported for data in memory: an object of a library implies that its module is loaded.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from layerprobe.errors import TaskError, option
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import is_path, similar_file
 from layerprobe.names import without_password
-from layerprobe.tasks.cells import by_name
+from layerprobe.tasks.cells import class_cells
 from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Key = TypeVar("Key")
 
 
 def split_role(name: str) -> str | None:
-    """Return train, validation or test where a name has such a word.
+    """Return train, validation or test if a name contains such a word.
 
     Examples:
         >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("retrain")
@@ -51,7 +51,7 @@ def split_role(name: str) -> str | None:
 
 
 def split_roles(names: Sequence[str]) -> list[str | None]:
-    """Return the roles of names that stand together: eval is test, or what is missing of test and validation beside it.
+    """Return the roles of names in one place: eval is test, or the missing one of test and validation.
 
     Examples:
         >>> split_roles(["train", "eval"]), split_roles(["train", "eval", "test"])
@@ -64,9 +64,9 @@ def split_roles(names: Sequence[str]) -> list[str | None]:
 
 
 def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of each") -> dict[str, Key]:
-    """Return the keys of splits by train, validation and test; a lone one counts as train.
+    """Return the keys of splits by train, validation and test; a single one counts as train.
 
-    A key that says no more than the role goes before others, as test before test_hard.
+    A key that is only the role takes precedence, such as test over test_hard.
     """
     keys = list(keys)
     if len(keys) == 1:
@@ -91,9 +91,9 @@ def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of e
 def sibling_splits(
     train: Path, roles: Sequence[str] = ("validation", "test"), *, suffixes: Sequence[str] = SUFFIXES
 ) -> dict[str, Path]:
-    """Return the files of `roles` that lie beside a train file and are named like it.
+    """Return the files of `roles` beside a train file with corresponding names.
 
-    `en-test.csv` belongs to `en-train.csv`; where it is missing, so does a lone `en-test-annotated.csv`.
+    `en-test.csv` belongs to `en-train.csv`; if it is missing, so does a single `en-test-annotated.csv`.
     """
     if split_role(train.stem) != "train":
         return {}
@@ -114,7 +114,7 @@ def sibling_splits(
 
 
 def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[str, Path]:
-    """Return the split files of a folder, a lone file as train; raise TaskError if it is not clear which is which."""
+    """Return the split files of a folder, a single file as train; raise TaskError if they are ambiguous."""
     files = data_files(folder, suffixes)
     if not files:
         raise TaskError(f"{folder} has no data file: expected one of {', '.join(suffixes)}")
@@ -127,7 +127,7 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
         more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         raise TaskError(
             f"cannot tell which files of {folder} are the splits: pass the train file of {names}{more}"
-            f" (and {option('validation', 'FILE')}, {option('test', 'FILE')} where they are not named like it)"
+            f" (and {option('validation', 'FILE')}, {option('test', 'FILE')} if their names do not match)"
         )
     like_train = [path for role, path in roles if role is None and path.suffix == splits["train"].suffix]
     _warn_of_others(folder, [path.name for path in like_train])
@@ -137,16 +137,16 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
 def split_files(
     path: Path, given: Collection[str] = (), *, suffixes: Sequence[str] = SUFFIXES
 ) -> tuple[dict[str, Path], list[str]]:
-    """Return the files of a folder, or a train file and those named like it, by split, and how they were found.
+    """Return files by split, from a folder or a train file with those beside it, and notes on their origin.
 
-    Splits that were `given` are not looked for.
+    Splits in `given` are not searched for.
     """
     if path.is_dir():
         files = {role: file for role, file in folder_splits(path, suffixes=suffixes).items() if role not in given}
         return files, [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
     missing = [role for role in ("validation", "test") if role not in given]
     siblings = sibling_splits(path, missing, suffixes=suffixes) if path.exists() else {}
-    notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    notes = [f"used {file} as the {role} split, by its name beside {path.name}" for role, file in siblings.items()]
     return {"train": path, **siblings}, notes
 
 
@@ -157,7 +157,7 @@ def _warn_of_others(name: object, others: Sequence[str]) -> None:
 
 
 def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """Return the files of a folder whose format is known, by name; raise TaskError if it cannot be read."""
+    """Return the files of a folder with a known format, sorted by name; raise TaskError if it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
     except OSError as error:
@@ -165,19 +165,19 @@ def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
 
 
 def _around(path: Path) -> tuple[str, str]:
-    """What stands before and after the word that names the split."""
+    """Return the parts of a file name before and after the word for the split."""
     before, _, after = _ROLE_WORD.split(path.stem.lower(), maxsplit=1)
     return before, after
 
 
-# ---- the Hub, and what is in memory ----------------------------------------------------------------------
+# ---- the Hub, and data in memory -------------------------------------------------------------------------
 
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
 
 def is_on_hub(source: str | Path) -> bool:
-    """Return whether a source is no file, and looks like `name`, `org/name` or `org/name:config`.
+    """Return whether a source is not a file, and looks like `name`, `org/name` or `org/name:config`.
 
     Examples:
         >>> is_on_hub("mteb/stsbenchmark-sts"), is_on_hub("../data")
@@ -189,19 +189,19 @@ def is_on_hub(source: str | Path) -> bool:
 
 
 def hub_tables(name: str) -> dict[str, Table]:
-    """Return the tables of a hub data set by train, validation and test; a lone split counts as train."""
+    """Return the tables of a hub data set by train, validation and test; a single split counts as train."""
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
-    advice = "download its files, with `hf download --repo-type dataset`, and give those to take"
+    advice = "download its files with `hf download --repo-type dataset`, and give the ones to use"
     roles = roles_of(splits, repr(name), advice=advice)
     return {role: split_table(f"{name} {role}", splits[key]) for role, key in roles.items()}
 
 
 def hub_collection(name: str) -> tuple[dict[str, Table], dict[str, Callable[[], Table]]] | None:
-    """Return corpus and queries of a hub data set, and what reads its judgements, by split; None of one without them.
+    """Return corpus and queries of a hub data set, and readers of its judgements by split; None if it has none.
 
-    The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` about them for `name:de`;
-    BEIR has the judgements in a repository of their own, `name-qrels`.
+    The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` added for `name:de`;
+    BEIR has the judgements in a separate repository, `name-qrels`.
     """
     repository, _, part = name.partition(":")
     with _hub(name) as datasets:
@@ -226,7 +226,7 @@ def hub_collection(name: str) -> tuple[dict[str, Table], dict[str, Callable[[], 
 
 
 def hub_split(name: str, config: str | None, wanted: tuple[str, ...]) -> Table:
-    """Return the first split of a hub data set that is wanted, or the only one."""
+    """Return the first wanted split of a hub data set, or the only one."""
     splits = _load(name.partition(":")[0], config, name)
     split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
@@ -238,20 +238,20 @@ def hub_split(name: str, config: str | None, wanted: tuple[str, ...]) -> Table:
 
 @contextlib.contextmanager
 def _hub(name: str) -> Iterator[Any]:
-    """Yield `datasets`, and turn what it raises into one line with advice."""
+    """Yield `datasets`, and turn its errors into one line with advice."""
     import datasets
 
     try:
         yield datasets
     except Exception as error:
-        # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
+        # datasets, huggingface_hub and their HTTP client raise unrelated errors, and change them.
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
             reason = "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
         else:
             reason = without_password(str(error).strip() or type(error).__name__).splitlines()[0]
             reason = f"{reason}: check the name, the network and HF_TOKEN, or pass a file"
         raise TaskError(
-            f"cannot load {name!r}, which is no file, from the Hub: {reason}{similar_file(name)}"
+            f"cannot load {name!r}, which is not a file, from the Hub: {reason}{similar_file(name)}"
         ) from error
 
 
@@ -262,22 +262,22 @@ def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
 
 
 def split_table(name: str, split: Any) -> Table:
-    """Return a split of a data set; more than two classes by name, and -1, no label, as a missing one."""
-    whole = split.data  # also where the split is a few of its rows
+    """Return a split of a data set as a table; more than two classes by name, and -1 (no label) as missing."""
+    whole = split.data  # even if the split is only some of its rows
     size = whole.nbytes * split.num_rows // max(1, whole.num_rows)
     check_size(name, cells=split.num_rows * len(split.features), unpacked=size)
     if images := [column for column, feature in split.features.items() if type(feature).__name__ == "Image"]:
         raise TaskError(
-            f"{name} has images in {images[0]!r}: download its Parquet files, with `hf download --repo-type dataset`, "
+            f"{name} has images in {images[0]!r}: download its Parquet files with `hf download --repo-type dataset`, "
             "and give their folder"
         )
     columns: dict[str, list[Any]] = split.to_dict()
     for column, feature in split.features.items():
         if names := getattr(feature, "names", None):
-            columns[column] = by_name(columns[column], names)
+            columns[column] = class_cells(columns[column], names)
         elif names := getattr(
             getattr(feature, "feature", None), "names", None
-        ):  # of lists; -1 and less, as -100, say none
+        ):  # lists of labels; -1 and less, such as -100, mean none
             columns[column] = [
                 None if cells is None else [None if cell is None or cell < 0 else names[cell] for cell in cells]
                 for cells in columns[column]
@@ -289,7 +289,7 @@ def split_table(name: str, split: Any) -> Table:
 
 
 Data: TypeAlias = "str | Path | Mapping[str, Any] | Sequence[Any] | pd.DataFrame | pa.Table | Dataset | DatasetDict"
-"""A file, a folder, the name of a data set, a table or columns, rows or texts in memory."""
+"""Data: a file, a folder, the name of a data set, or a table, columns, rows or texts in memory."""
 
 
 # ---- in memory ----------------------------------------------------------------------------------------
@@ -299,12 +299,12 @@ EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a 
 
 
 def tables_of(data: object, name: str) -> dict[str, Table]:
-    """Return the tables of data by train, validation and test; what is no mapping of splits counts as train."""
+    """Return the tables of data by train, validation and test; data without splits counts as train."""
     return {role: table_of(part, label) for role, (label, part) in splits_of(data, name).items()}
 
 
 def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
-    """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train."""
+    """Return data by train, validation and test, with names; data without splits counts as train."""
     if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
         return {"train": (name, data)}
     if all(map(_is_list_of_lists, data.values())) and not any(split_role(str(key)) for key in data):
@@ -317,7 +317,7 @@ def table_of(data: object, name: str) -> Table:
 
     Args:
         data: A DataFrame, a Dataset, a mapping of columns, or a sequence: of mappings, of rows, or of texts.
-        name: For messages.
+        name: Name of the data, for messages.
     """
     if is_data_set(data):
         return split_table(name, data)
@@ -326,7 +326,7 @@ def table_of(data: object, name: str) -> Table:
         lengths = {column: len(values) for column, values in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
-            raise TaskError(f"{name}: expected columns of one length, got {listed}")
+            raise TaskError(f"{name}: expected columns of equal length, got {listed}")
         check_size(name, cells=sum(lengths.values()))
         table = table_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
     else:
@@ -337,10 +337,10 @@ def table_of(data: object, name: str) -> Table:
 
 
 def _is_table(data: object) -> bool:
-    """Return whether data is a table, and not a column of one."""
+    """Return whether data is a table, not a column."""
     if is_data_set(data) or _is_frame(data) or isinstance(data, Mapping):
         return True
-    if hasattr(data, "to_pydict") or hasattr(data, "to_dicts"):  # of Arrow and polars
+    if hasattr(data, "to_pydict") or hasattr(data, "to_dicts"):  # Arrow and polars
         return True
     return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (Mapping, list, tuple))
 
@@ -359,17 +359,17 @@ def _is_frame(data: object) -> bool:
 
 
 def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
-    """Return the columns of what has some; None of a sequence."""
+    """Return the columns of data; None for a sequence."""
     if _is_frame(data):
         names = [str(column) for column in data.columns]
         if twice := [column for column in names if names.count(column) > 1]:
             raise TaskError(f"{name} has several columns {twice[0][:40]!r}: rename them")
         return {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
-    if callable(to_columns := getattr(data, "to_pydict", None)):  # of Arrow
+    if callable(to_columns := getattr(data, "to_pydict", None)):  # Arrow
         data = to_columns()
     if isinstance(data, Mapping):
         return {str(column): _items(values) for column, values in data.items()}
-    if not isinstance(data, (list, tuple)) and hasattr(data, "to_dicts"):  # of polars
+    if not isinstance(data, (list, tuple)) and hasattr(data, "to_dicts"):  # polars
         return _columns_of(data.to_dicts())
     items = _items(data)
     if items and all(isinstance(item, Mapping) for item in items):
@@ -395,7 +395,7 @@ def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
 
 
 def _items(data: Any) -> Sequence[Any]:
-    """Return the items of a list or tuple, or of what gives a list, as arrays and Series do."""
+    """Return the items of a list or tuple, or of an object with `tolist`, such as an array or a Series."""
     if not isinstance(data, (list, tuple)) and callable(to_list := getattr(data, "tolist", None)):
         data = to_list()
     if not isinstance(data, (list, tuple)):
@@ -404,7 +404,7 @@ def _items(data: Any) -> Sequence[Any]:
 
 
 def _present(value: Any) -> Any:
-    """Return a value, None where it is missing: NaN, NaT and NA are unequal to themselves, or say nothing of it."""
+    """Return a value, or None if it is missing: NaN, NaT and NA are not equal to themselves."""
     try:
         return None if value is None or bool(value != value) else value
     except TypeError:

@@ -1,10 +1,10 @@
-"""Splits of a task: drawn at random, without common items, and folds. Knows neither files nor models.
+"""Splits of a task: random splits, overlaps between splits, and folds. Knows neither files nor models.
 
-Copies of an item, and pairs turned round, are kept together where splits are drawn. What spoils a score is an item that
-is scored and was learnt from, or chosen by: the same pair, turned round or not, the same text, sentence, document or
+Copies of an item, including swapped pairs, are kept together when splits are drawn. A score is unreliable if a scored
+item was trained on or used to choose: the same pair, swapped or not, the same text, sentence, document or
 image, query, question with its context, or anchor with its positive, whatever their targets, see `Items.alike`. The
-later of two splits keeps it: test before validation before train. Halves, which data sets share by design (three
-quarters of the texts of SICK, a tenth of those of STS-B), spoil none by themselves and are counted, see `Items.parts`.
+later split keeps it: test before validation before train. Single texts of pairs, which splits share by design (three
+quarters of the texts of SICK, a tenth of those of STS-B), are harmless by themselves and counted, see `Items.parts`.
 """
 
 import logging
@@ -29,19 +29,19 @@ from layerprobe.tasks.values import Examples, Items, Task, check_task
 
 SPLITS = ("train", "validation", "test")
 MIN_EXAMPLES = 4
-"""Of every split."""
+"""Smallest number of examples of a split."""
 Whole = TypeVar("Whole", bound=Items | list[Any])
 
 
 def split_by_ratio(pairs: Sequence[tuple[str, ...]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
-    """Return which pairs go to which split, in their order.
+    """Return the numbers of the pairs of each split, in order.
 
-    Copies of a pair and the swapped pair land in one split, so that no pair is trained on and tested on.
+    Copies of a pair, swapped or not, are in one split, so that no pair is both trained on and tested on.
 
     Args:
         pairs: First and second sentences.
-        ratios: One positive share a split; their sum counts as the whole.
-        seed: Of the shuffle.
+        ratios: One positive share per split; their sum is the whole.
+        seed: Seed of the shuffle.
 
     Examples:
         >>> split_by_ratio([("a", "b"), ("b", "a")], (0.5, 0.5), seed=0)
@@ -73,10 +73,10 @@ def with_all_splits(
     together: str = "",
     labels: Sequence[str] = (),
 ) -> tuple[dict[str, Whole], list[str]]:
-    """Return splits with those that are missing drawn from the train split, and a note of that.
+    """Return all splits, missing ones drawn from the train split, and a note.
 
-    Training items whose keys are alike, see `split_by_ratio`, stay together, as the note says. Where they have labels
-    and a draw leaves train without one, or another split with one alone, items are moved.
+    Training items with equal keys, see `split_by_ratio`, stay together, as the note says. If items have labels and a
+    draw leaves train without one, or another split with only one, items are moved.
     """
     drawn = [role for role in SPLITS if role == "train" or role not in splits]
     if drawn == ["train"]:
@@ -99,9 +99,9 @@ def with_all_splits(
 def _with_every_label(
     parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels: Sequence[str]
 ) -> list[list[int]]:
-    """Return splits of which the first, train, has every label and the others two, as far as moved items make it so.
+    """Return splits with every label in the first one, train, and two labels in the others, as far as possible.
 
-    What has copies stays.
+    Items without copies are moved.
     """
     train, *others = map(list, parts)
     counts = Counter(labels[row] for row in train)
@@ -127,7 +127,7 @@ def _with_every_label(
 
 
 def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:
-    """Return a task with at most so many training, validation and test examples, drawn at random and in their order."""
+    """Return a task with at most so many training, validation and test examples, drawn at random, in order."""
     if min(sizes) < 1:
         raise DataError(f"expected at least one example of each split, got {sizes}")
     train, validation, test = (
@@ -139,9 +139,9 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
 
 
 def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
-    """Return a task with other splits of all its examples: so many to train and to choose by, and all the rest to test.
+    """Return a task with new splits of all its examples: training, validation, and the rest for test.
 
-    Examples that are copies of each other, or the same pair swapped, land in one split, which can then
+    Copies of an example, including swapped pairs, are in one split, which can then
     have a few more, see `split_by_ratio`.
     """
     whole = task.split("all")
@@ -149,11 +149,11 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     rest = len(pairs) - train - validation
     if min(train, validation, rest) < 1:
         raise DataError(
-            f"expected at least one example of each split, got {train} to train, {validation} to choose by and {rest} "
-            f"of {len(pairs)} left to test"
+            f"expected at least one example of each split, got {train} training, {validation} validation and {rest} "
+            f"test examples, of {len(pairs)}"
         )
     parts = [whole.take(rows) for rows in split_by_ratio(pairs, (train, validation, rest), seed=seed)]
-    note = "{} training, {} validation and {} test examples, which are all others".format(*map(len, parts))
+    note = "{} training, {} validation and {} test examples (all others)".format(*map(len, parts))
     return replace(
         task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {note}")
     )
@@ -165,18 +165,18 @@ def check_ratios(ratios: Sequence[float]) -> None:
         raise TaskError(f"expected positive split ratios, got {','.join(map(str, ratios))}")
 
 
-# ---- items that stand in two splits -------------------------------------------------------------------
+# ---- items in two splits ------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)
 
 RATIOS = (0.8, 0.1, 0.1)
 PAIRS: tuple[tuple[Split, Split], ...] = (("validation", "test"), ("train", "test"), ("train", "validation"))
-"""A split, and a later one that keeps what both have."""
+"""Pairs of a split and a later one, which keeps common items."""
 
 
 def checked_task(task: object) -> Task:
-    """Return a task without items that stand in two splits, where they are not to be kept; log what was left out."""
+    """Return a task without items in two splits, unless these are kept; log the number left out."""
     check_task(task)
     assert isinstance(task, Task)
     if task.keep_overlaps:
@@ -188,10 +188,10 @@ def checked_task(task: object) -> Task:
 
 
 def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int = 0) -> Task:
-    """Return a task without items that stand in a later split too, and with warnings that count them.
+    """Return a task without items that are also in a later split, with warnings that count them.
 
-    Where too few are left of the validation split, it is drawn from the train split, by the ratios and the seed, as
-    one that is missing is. A task that is to keep them has the warnings alone.
+    If too few validation items are left, the split is drawn from the train split, by the ratios and the seed, like a
+    missing one. A task that keeps overlaps only gets the warnings.
     """
     unit, items = KINDS[task.kind].unit, {split: task.split(split) for split in ("train", "validation", "test")}
     warnings = []
@@ -200,9 +200,9 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
         rows = [row for row, key in enumerate(items[split].alike) if key not in others]
         if n := len(items[split]) - len(rows):
             these = f"{n:,} of {counted(len(items[split]), unit)} of the {split} split"
-            where = f"{'is' if n == 1 else 'are'} in the {later} split too"
+            where = f"{'is' if n == 1 else 'are'} also in the {later} split"
             if task.keep_overlaps:
-                warnings.append(f"{these} {where} and kept: scores are spoilt")
+                warnings.append(f"{these} {where} and kept: scores are unreliable")
             else:
                 hint = "" if warnings else f"; {option('keep_overlaps', True)} keeps such {plural(unit)}"
                 warnings.append(f"left out {these} that {where}{hint}")
@@ -212,34 +212,34 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
     if len(items["validation"]) < len(task.validation) and _too_few(items["validation"]):
         del items["validation"]
         items, drawn = with_all_splits(items, items["train"].alike, ratios, seed=seed, unit=unit)
-        warnings.append(f"too few are left to validate on: {drawn[0]}")
+        warnings.append(f"too few validation items are left: {drawn[0]}")
     for split in ("train", "validation"):
         _check_left(task, split, items[split])
     return replace(task, train=items["train"], validation=items["validation"], warnings=(*task.warnings, *warnings))
 
 
 def spoilt_items(task: Task) -> int:
-    """Return how many items to train on and to choose by stand in a later split too, and spoil its scores."""
+    """Return the number of training and validation items that are also in a later split."""
     test, choosing = set(task.test.alike), set(task.validation.alike)
     return sum(key in test for key in task.validation.alike) + sum(key in test | choosing for key in task.train.alike)
 
 
 def about_splits(task: Task) -> tuple[str, ...]:
-    """Return those of a task's warnings that say nothing where no split is learnt from."""
+    """Return the warnings of a task that are irrelevant if no split is trained on."""
     return with_counts(without_overlaps(replace(task, warnings=()))).warnings
 
 
 def with_counts(task: Task) -> Task:
-    """Return a task whose warnings also say how many halves of items its splits have in common, and what to do."""
+    """Return a task with warnings about single texts of pairs that its splits share, and advice."""
     warnings, unit = [], KINDS[task.kind].unit
     for split, later in PAIRS:
         (name, ours), (_, theirs) = task.split(later).parts, task.split(split).parts
         if n := len(set(ours) & set(theirs)):
             of = f"{n:,} of {counted(len(set(ours)), name)} of the {later} split"
             other = "" if task.keep_overlaps else f" in other {plural(unit)},"
-            warnings.append(f"{of} are in the {split} split too,{other} and stay there")
+            warnings.append(f"{of} are also in the {split} split,{other} and stay there")
     if warnings:
-        warnings[0] += f": scores on new {plural(name)} may be lower; for these, give splits that share none"
+        warnings[0] += f": scores on new {plural(name)} may be lower; to measure those, give splits that share none"
     return replace(task, warnings=(*task.warnings, *warnings)) if warnings else task
 
 
@@ -248,14 +248,14 @@ def _too_few(items: Items) -> bool:
 
 
 def _check_left(task: Task, split: Split, left: Items) -> None:
-    """Raise TaskError if a split, after what others have was left out, has too few items, or no longer all classes."""
+    """Raise TaskError if a split without overlaps has too few items, or no longer all classes."""
     before, lost = task.split(split), ""
     if task.labels and isinstance(left, Examples) and isinstance(before, Examples) and split == "train":
         lost = next((task.labels[int(target)] for target in {*before.targets} - {*left.targets}), "")
     if _too_few(left) or lost:
         has = f"{len(left)} {plural(KINDS[task.kind].unit)}" + (f" and none of class {lost[:40]!r}" if lost else "")
         raise TaskError(
-            f"without what other splits have too, the {split} split has {has}, expected at least {MIN_EXAMPLES} with "
+            f"without items of other splits, the {split} split has {has}, expected at least {MIN_EXAMPLES} with "
             f"different targets: give another {split} file, or keep all with {option('keep_overlaps', True)}"
         )
 
@@ -264,15 +264,15 @@ def _check_left(task: Task, split: Split, left: Items) -> None:
 
 
 LARGEST = 0.5
-"""Share of a fold that examples joined by shared texts may take; where more are, only equal pairs stay together."""
+"""Largest share of a fold for examples linked by shared texts; beyond it, only equal pairs stay together."""
 
 
 def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
-    """Return the task once for each fold of its training and validation examples: one to validate, the rest to train.
+    """Return one task per fold of the training and validation examples: one fold to validate, the others to train.
 
-    The test split is the same in all. Examples that share a text are in one fold, so that no text is trained on and
-    validated on; where that would put too many into one, only copies of an example are kept together. The folds are of
-    like size, and every pooled example validates once.
+    All have the same test split. Examples that share a text are in one fold, so that no text is both trained on and
+    validated on; if that makes one too large, only copies of an example are kept together. The folds have similar
+    sizes, and every pooled example validates once.
     """
     pool = task.train.join(task.validation)
     if n_folds < 2:

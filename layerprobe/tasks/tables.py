@@ -1,4 +1,4 @@
-"""Files as tables of text cells. Knows formats, not what a column means."""
+"""Files as tables of text cells. Knows formats, not the meaning of columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, similar_file, text_lines
 from layerprobe.files.serialisation import parse_json
-from layerprobe.tasks.cells import by_name, is_number, written_names
+from layerprobe.tasks.cells import class_cells, is_number, written_names
 from layerprobe.tasks.formats import Format, find_encoding
 
 
@@ -29,28 +29,28 @@ class Table:
     name: str
     """File or hub split, for messages."""
     header: tuple[str, ...] | None
-    """Names of the columns; None where the format has none or the first row may be one."""
+    """Names of the columns; None if the format has none, or the first row may be a header."""
     rows: tuple[tuple[Any, ...], ...]
-    """All of one width. Cells are texts, but for those of `nested` columns."""
+    """Rows of equal width. Cells are texts, except in `nested` columns."""
     numbers: tuple[int, ...]
-    """Where each row starts, from 1."""
+    """Number of the line or row where each row starts, from 1."""
     unit: str = "line"
-    """What the numbers count: line or row."""
+    """Unit of the numbers: line or row."""
     headless: bool = False
-    """Whether the first row is known to name no columns."""
+    """Whether the first row is known not to be a header."""
     detected: tuple[str, ...] = ()
-    """What was found out of how it is written, where it is not what the name of the file says."""
+    """Detected properties of the format that differ from the ending of the file."""
     inferred: str = ""
-    """Which columns were inferred from their cells."""
+    """Columns inferred from their cells, in words."""
     unused: str = ""
-    """Which columns were taken by their names, and which others could have been."""
+    """Columns found by name, and other candidates, in words."""
     warnings: tuple[str, ...] = ()
-    """What could have been understood another way, with the options that choose."""
+    """Ambiguities, with the options that resolve them."""
     nested: Mapping[int, int] = field(default_factory=dict)
-    """Columns with cells that are neither text nor number, such as lists, each with the first row that has one. These
+    """Columns with cells that are neither text nor number, such as lists, each with its first such row. These
     cells are plain lists, mappings or bytes."""
     ambiguous: Mapping[int, str] = field(default_factory=dict)
-    """Columns of numbers whose commas could stand before decimals or group thousands, each with a cell."""
+    """Columns of numbers whose commas could be decimal or group thousands, each with an example."""
 
     @property
     def width(self) -> int:
@@ -59,11 +59,11 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was detected and the option that changes it, in one line; empty if nothing was."""
+        """A line on detected properties, with the option that changes them; empty if there are none."""
         return detection_note(self.name, self.detected, self.inferred or self.unused)
 
     def column(self, index: int) -> str:
-        """Return what a column is called, for messages."""
+        """Return the name of a column, for messages."""
         return f"column {index}" if self.header is None else self.header[index][:40] or f"column {index}"
 
     def check_cells(self, columns: Iterable[int]) -> None:
@@ -72,22 +72,22 @@ class Table:
             if (cell := self.ambiguous.get(column)) is not None:
                 raise TaskError(
                     f"{self.name}: {cell[:40]} in {self.column(column)} could be {_with_point(cell)} or "
-                    f"{_ungrouped(cell)}: say which, with {option('format', 'decimal=,')} or "
+                    f"{_ungrouped(cell)}: choose {option('format', 'decimal=,')} or "
                     f"{option('format', 'decimal=.')}"
                 )
             if (row := self.nested.get(column)) is not None:
                 raise TaskError(
                     f"{self.place(row)}: expected a text or a number in {self.column(column)}, got "
-                    f"{str(self.rows[row][column])[:40]}: write one value a cell, or name another column with "
+                    f"{str(self.rows[row][column])[:40]}: write one value per cell, or name another column with "
                     f"{option('columns')}"
                 )
 
     def place(self, row: int) -> str:
-        """Return where a row is, for messages."""
+        """Return the place of a row, for messages."""
         return f"{self.name}, {self.unit} {self.numbers[row]}"
 
     def with_header(self) -> Table:
-        """Return the table with its first row as the header, where it has none yet and can have one."""
+        """Return the table with its first row as the header, unless it has a header or is known to have none."""
         if self.header is not None or self.headless:
             return self
         header = tuple(cell.strip() for cell in self.rows[0])
@@ -95,16 +95,16 @@ class Table:
 
 
 Readers = Mapping[str, Callable[[Path, Format], Table]]
-"""By extension, what reads the files of a kind that are no tables: a row an item, such as a sentence."""
+"""Readers by extension for files of a kind that are not tables: they return one row per item, such as a sentence."""
 
 
 def read_table(path: Path, format: Format | None = None, readers: Readers | None = None) -> Table:
-    """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file, or one of a kind's own.
+    """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file, or a file with a kind's own format.
 
-    A file that reads with one number of fields, two or more, as its name says is read so: CSV has commas and quotes as
-    in RFC 4180, TSV has tabs, and quotes where every field that begins with one is quoted; a lone `"` is text.
-    Otherwise the delimiter is the one of comma, semicolon, tab and pipe with which it does. Encoding and decimal commas
-    are found out too. Blank lines are left out.
+    A file is read by its ending if that gives the same number of fields, two or more, in all rows: CSV has commas and
+    quotes as in RFC 4180, TSV has tabs, and quotes if every field that begins with one is quoted; a single `"` is text.
+    Otherwise the delimiter is the one of comma, semicolon, tab and pipe that does. Encoding and decimal commas are
+    detected, too. Blank lines are ignored.
     """
     check_file(path, readers or {})
     format = format or Format()
@@ -135,34 +135,34 @@ def _has_numbers_as_names(table: Table) -> bool:
 
 
 def check_format(name: object, format: Format, usable: Collection[str]) -> None:
-    """Raise TaskError if a format says what has no meaning for a source."""
+    """Raise TaskError if a format sets fields that do not apply to a source."""
     given = [field.name for field in dataclasses.fields(format) if getattr(format, field.name) is not None]
     if unusable := [name for name in given if name not in usable]:
-        raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only delimited text files have these")
+        raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only for delimited text files")
 
 
 def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
-    """Yield what `text_lines` does; raise TaskError if the file is too large or cannot be read."""
+    """Yield the lines of `text_lines`; raise TaskError if the file is too large or cannot be read."""
     with task_errors(path):
         yield from text_lines(path, encoding or "utf-8")
 
 
 def read_json_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of a JSONL file, each with its line; raise TaskError, with the line, where one is none."""
+    """Yield the objects of a JSONL file with their lines; raise TaskError, with the line, for anything else."""
     for number, line in read_lines(path, encoding):
         if not line.strip():
             continue
         try:
             record = parse_json(line)
         except DataError as error:
-            raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
+            raise TaskError(f"{path}, line {number}: expected one JSON object per line: {error}") from error
         if not isinstance(record, dict):
             raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
         yield number, record
 
 
 def first_columns(path: Path) -> set[str]:
-    """Return the columns of a Parquet file, or of the first row of a JSONL file; none where it cannot be read."""
+    """Return the columns of a Parquet file, or of the first row of a JSONL file; empty if it cannot be read."""
     try:
         if path.suffix.lower() == ".parquet":
             from pyarrow.parquet import read_schema
@@ -172,24 +172,24 @@ def first_columns(path: Path) -> set[str]:
         with open_regular(path) as file:
             lines = iter(lambda: file.readline(RECORD.value), b"")
             first = parse_json(next(line for line in lines if line.strip()).decode("utf-8-sig"))
-    except Exception:  # whatever is wrong with it is said where it is read
+    except Exception:  # its problem is reported when it is read
         return set()
     return set(first) if isinstance(first, dict) else set()
 
 
 def encoding_of(path: Path) -> str:
-    """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
+    """Return the encoding of a file, see `find_encoding`; TaskError if it is too large or cannot be read."""
     with task_errors(path):
         return find_encoding(path)
 
 
 def encoding_note(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
-    """Return an encoding that was found out as `Table.detected` has it; nothing where it is UTF-8."""
+    """Return a detected encoding for `Table.detected`; empty for UTF-8."""
     return () if encoding_name is not None or encoding == "utf-8" else (f"{encoding} text",)
 
 
 def detection_note(name: object, detected: Sequence[str], inferred: str = "") -> tuple[str, ...]:
-    """Return a line that says what was found out about a file; none where nothing was."""
+    """Return a line on the detected properties of a file; empty without any."""
     options = [option(name) for name, found in (("format", detected), ("columns", inferred)) if found]
     choose = f"{' and '.join(options)} {'choose' if len(options) > 1 else 'chooses'} otherwise"
     return (f"{name}: read as {', '.join(filter(None, (*detected, inferred)))}; {choose}",) if options else ()
@@ -197,7 +197,7 @@ def detection_note(name: object, detected: Sequence[str], inferred: str = "") ->
 
 @contextlib.contextmanager
 def task_errors(path: Path) -> Iterator[None]:
-    """Turn what goes wrong when a file is read into a TaskError."""
+    """Turn errors of reading a file into a TaskError."""
     try:
         yield
     except OSError as error:
@@ -207,7 +207,7 @@ def task_errors(path: Path) -> Iterator[None]:
 
 
 def check_file(path: Path, suffixes: Collection[str] = ()) -> None:
-    """Raise TaskError unless a file is there and of a known kind: of tables, or one of these."""
+    """Raise TaskError unless a file exists and has a known ending: that of a table, or one of `suffixes`."""
     check_regular(path)
     if not path.exists():
         raise TaskError(f"{path} does not exist: expected a data file{similar_file(path)}")
@@ -221,7 +221,7 @@ def check_file(path: Path, suffixes: Collection[str] = ()) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Raise TaskError for a pipe or a device, which would be waited for and can be read once alone."""
+    """Raise TaskError for a pipe or a device, which could block and can be read only once."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise TaskError(f"{path} is a pipe or a device, which can be read only once: save it to a file first")
 
@@ -236,14 +236,14 @@ def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
 
 
 def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
-    """Return a table of columns that have names."""
+    """Return a table from columns by name."""
     rows = tuple(zip(*([_cell(value) for value in values] for values in columns.values()), strict=True))
     numbers = tuple(range(1, len(rows) + 1))
     return Table(name=name, header=tuple(columns), rows=rows, numbers=numbers, unit="row", nested=_nested_in(rows))
 
 
 def _nested_in(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
-    """Return the columns with cells that are no texts, each with the first row that has one."""
+    """Return the columns with cells that are not texts, each with its first such row."""
     nested: dict[int, int] = {}
     for number, row in enumerate(rows):
         for column, cell in enumerate(row):
@@ -255,8 +255,8 @@ def _nested_in(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
 def with_points(table: Table, decimal: str | None = None) -> Table:
     """Return a table whose numbers have a decimal point and no commas.
 
-    A column is of decimal commas if nothing but whole numbers and numbers such as 1,5 is below its first row; with a
-    decimal mark of "." commas group thousands. Where all could be either, `check_cells` refuses the column.
+    A column has decimal commas if all cells after its first row are whole numbers and numbers such as 1,5; with the
+    decimal mark "." commas group thousands. If all cells could be either, `check_cells` refuses the column.
     """
     first = 0 if table.header is not None or table.headless or len(table.rows) < 2 else 1
     columns: dict[int, Callable[[str], str]] = {}
@@ -277,7 +277,7 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     return dataclasses.replace(table, rows=rows, detected=notes, ambiguous=ambiguous)
 
 
-# Whole numbers, numbers with a decimal comma, and numbers whose thousands commas group.
+# Whole numbers, numbers with a decimal comma, and numbers with commas between thousands.
 _COMMA_NUMBER = re.compile(r"[+-]?\d+(?:,\d+)?", re.ASCII)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _POINT_NUMBER = re.compile(rf"{_GROUPED.pattern}|[+-]?\d+(?:\.\d+)?", re.ASCII)
@@ -297,7 +297,7 @@ def _ungrouped(cell: str) -> str:
 _COMMAS, _SEMICOLONS, _QUOTED_TABS, _PIPES = (Format(delimiter=mark, quotes=True) for mark in ",;\t|")
 _TABS = Format(delimiter="\t", quotes=False)
 _WAYS = {".csv": _COMMAS, ".tsv": _TABS, ".txt": _TABS}
-"""How a file is read by default, by its extension."""
+"""Default formats by extension."""
 _OTHERS = (_COMMAS, _SEMICOLONS, _TABS, _QUOTED_TABS, _PIPES)
 
 
@@ -309,10 +309,10 @@ def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
     if format.quotes is not None:
         ways = list(dict.fromkeys(dataclasses.replace(way, quotes=format.quotes) for way in ways))
     shares = {way: _share_alike(path, way, encoding) for way in ways}
-    clean = {way.mark: way for way in reversed(ways) if shares[way] == 1}  # of two with tabs the first
-    nearest = max(ways, key=shares.__getitem__)  # what is wrong with the file is said of this one
+    clean = {way.mark: way for way in reversed(ways) if shares[way] == 1}  # the first of two with tabs
+    nearest = max(ways, key=shares.__getitem__)  # the format for error messages
     way, *others = sorted(clean.values(), key=ways.index) or [nearest if shares[nearest] > 0.5 else ways[0]]
-    # every comma stands between two digits
+    # every comma is between two digits
     if others and way.mark == "," and not any(_OTHER_COMMA.search(line) for _, line in read_lines(path, encoding)):
         way, *others = *others, way
     notes = encoding_note(encoding, format.encoding)
@@ -335,14 +335,14 @@ def _read_delimited(path: Path, usual: Format, format: Format) -> Table:
     table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), detected=notes)
     if others:
         delimiters = " or ".join(reading.delimiter_name for reading in (way, *others))
-        message = f"{path} can be read as separated by {delimiters}"
-        warning = f"{message}: took the {way.delimiter_name}, choose with {option('format', 'delimiter=')}"
+        message = f"the fields of {path} could be separated by {delimiters}"
+        warning = f"{message}: using {way.delimiter_name}, choose with {option('format', 'delimiter=')}"
         table = dataclasses.replace(table, warnings=(warning,))
     return table
 
 
 def _records(path: Path, way: Format, encoding: str) -> Generator[tuple[int, list[str]]]:
-    """Yield the fields of all rows with the line each starts in; raise TaskError where a row is malformed."""
+    """Yield the fields of all rows with their first lines; raise TaskError for a malformed row."""
     cells, most = 0, CELLS.value
     for number, record in (_quoted if way.quotes else _unquoted)(path, way.mark, encoding):
         cells += len(record)
@@ -352,9 +352,9 @@ def _records(path: Path, way: Format, encoding: str) -> Generator[tuple[int, lis
 
 
 def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    size, longest = 0, RECORD.value  # characters of the record that is being read
+    size, longest = 0, RECORD.value  # characters of the current record
 
-    def lines() -> Iterator[str]:  # which a lone carriage return ends too
+    def lines() -> Iterator[str]:  # a lone carriage return ends a line, too
         nonlocal size
         for _, whole in read_lines(path, encoding):
             for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
@@ -363,7 +363,7 @@ def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[st
                     raise TaskError(f"a row of {path} {RECORD.exceeded()}; is a quote not closed?")
                 yield line
 
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a field may be as long as a record
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a field can be as long as a record
     reader = csv.reader(lines(), delimiter=mark, strict=True)
     start = 1
     try:
@@ -376,13 +376,13 @@ def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[st
 
 
 def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    # Not str.splitlines and not the csv module: both cut a text at characters that end no line of a TSV.
+    # Neither str.splitlines nor the csv module: both break texts at characters that do not end a line of a TSV.
     for number, line in read_lines(path, encoding):
         yield number, line.removesuffix("\n").removesuffix("\r").split(mark)
 
 
 def _share_alike(path: Path, way: Format, encoding: str) -> float:
-    """Return the share of rows with as many fields as the first one; 0 where that has only one."""
+    """Return the share of rows with as many fields as the first one; 0 if that has only one."""
     widths: list[int] = []
     try:
         with contextlib.closing(_records(path, way, encoding)) as records:
@@ -392,12 +392,12 @@ def _share_alike(path: Path, way: Format, encoding: str) -> float:
                     if widths[0] == 1:
                         return 0.0
     except TaskError:
-        widths.append(0)  # of a malformed row
+        widths.append(0)  # a malformed row
     return widths.count(widths[0]) / len(widths) if widths and widths[0] else 0.0
 
 
 def _are_quoted(path: Path, encoding: str) -> bool:
-    """Return whether a file with tabs has quoted fields: every one that a quote begins is whole, as in RFC 4180."""
+    """Return whether a file with tabs has quoted fields: every field that begins with a quote is one by RFC 4180."""
     fields = itertools.chain.from_iterable(record for _, record in _records(path, _TABS, encoding))
     begun = (field for field in fields if field.startswith('"'))
     first = next(begun, None)
@@ -430,7 +430,7 @@ def _read_jsonl(path: Path, encoding_name: str | None) -> Table:
 
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[BinaryIO]:
-    """Open a Parquet file whose cells are within the limits when unpacked; what its bytes lead to is a TaskError."""
+    """Open a Parquet file whose unpacked cells are within the limits; any error of its bytes is a TaskError."""
     try:
         with open_regular(path) as file:
             _measure_parquet(file, path)
@@ -439,7 +439,7 @@ def open_parquet(path: Path) -> Iterator[BinaryIO]:
     except TaskError:
         raise
     except Exception as error:
-        # whatever the bytes lead pyarrow and pandas to: their own errors, a KeyError, a RuntimeError, no memory
+        # any error of pyarrow and pandas: their own errors, a KeyError, a RuntimeError, lack of memory
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TaskError(f"{path} cannot be read as Parquet: {reason}") from error
 
@@ -453,20 +453,20 @@ def _read_parquet(path: Path) -> Table:
         file.seek(0)
         frame = pandas.read_parquet(file)
         if twice := [name for name, n in Counter(map(str, frame.columns)).items() if n > 1]:
-            raise DataError(f"two columns are called {twice[0][:40]!r}")
+            raise DataError(f"two columns have the name {twice[0][:40]!r}")
         present = frame.astype(object).where(frame.notna(), None)
         columns = {str(name): list(present[name]) for name in present.columns}
         named = {name: names for name in columns if (names := written_names(metadata, name))}
         return table_of_columns(
-            str(path), columns | {name: by_name(columns[name], names) for name, names in named.items()}
+            str(path), columns | {name: class_cells(columns[name], names) for name, names in named.items()}
         )
 
 
 def _measure_parquet(file: BinaryIO, path: Path) -> None:
-    """Raise TaskError if the cells are too many, or too large when unpacked, before all of them are in memory.
+    """Raise TaskError if there are too many cells, or they are too large when unpacked, before all are in memory.
 
-    A few bytes can say "this text a million times" (a dictionary), or "as the text before, and a letter" (a delta).
-    So texts are read as dictionaries, and the others in batches of at most a quarter of `BYTES`.
+    A few bytes can encode a text repeated a million times (a dictionary), or changes to the text before (a delta).
+    So texts are read as dictionaries, and other values in batches of at most a quarter of `BYTES`.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -474,7 +474,7 @@ def _measure_parquet(file: BinaryIO, path: Path) -> None:
     metadata = whole.metadata
     check_size(path, cells=metadata.num_rows)
     for name in whole.schema_arrow.names:
-        # looking at a garbled chunk ends the process (pyarrow 26), reading it raises: so a row of each column is read
+        # inspecting a damaged chunk ends the process (pyarrow 26), reading it raises: so read one row of each column
         next(whole.iter_batches(batch_size=1, columns=[name], use_threads=False), None)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     columns = [group.column(i) for group in groups for i in range(group.num_columns)]
@@ -482,7 +482,7 @@ def _measure_parquet(file: BinaryIO, path: Path) -> None:
     check_size(path, unpacked=sum(column.total_uncompressed_size for column in columns))
     deltas = {column.path_in_schema for column in columns if "DELTA_BYTE_ARRAY" in column.encodings}
     longest = [column.total_uncompressed_size for column in columns if column.path_in_schema in deltas]
-    longest += [metadata.schema.column(i).length or 1 for i in range(metadata.num_columns)]  # of a fixed length
+    longest += [metadata.schema.column(i).length or 1 for i in range(metadata.num_columns)]  # fixed-length values
     texts = {column.path_in_schema for column in columns if column.physical_type == "BYTE_ARRAY"} - deltas
     file.seek(0)
     table = ParquetFile(file, read_dictionary=sorted(texts), page_checksum_verification=True)
@@ -493,7 +493,7 @@ def _measure_parquet(file: BinaryIO, path: Path) -> None:
 
 
 def _unpacked_bytes(array: Any) -> int:
-    """Return how many bytes the values of an Arrow array are, each value of a dictionary as often as it is there."""
+    """Return the size in bytes of the values of an Arrow array, with repetitions of dictionary values."""
     import pyarrow
     from pyarrow import compute
 
@@ -510,7 +510,7 @@ def _unpacked_bytes(array: Any) -> int:
 
 
 def _cell(value: Any) -> Any:
-    """Return the text of a value; plain lists, mappings and bytes of what is neither text nor number."""
+    """Return the text of a value; values that are neither text nor number as plain lists, mappings and bytes."""
     if isinstance(value, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             return value.decode()
@@ -523,15 +523,15 @@ def _cell(value: Any) -> Any:
 
 
 def _within(value: Any) -> Any:
-    """Return a value of a list or a mapping: numbers stay numbers."""
+    """Return a value inside a list or a mapping; numbers stay numbers."""
     return _cell(value) if isinstance(value, (list, tuple, set, Mapping)) or hasattr(value, "tolist") else value
 
 
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")
 CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
-"""Of files with a word a line, which are no tables."""
+"""Endings of files with one word per line, which are not tables."""
 _OF_OTHER_KINDS = {
-    **dict.fromkeys(CONLL_SUFFIXES, "a word and its tag a line, in tasks of kind entities or tags"),
+    **dict.fromkeys(CONLL_SUFFIXES, "one word with its tag per line, in tasks of kind entities or tags"),
     ".json": "questions in the layout of SQuAD, in tasks of that kind",
 }
-"""What files that are no tables hold for other kinds."""
+"""Content of files that are not tables, by ending, for messages."""

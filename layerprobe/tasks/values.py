@@ -25,18 +25,18 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
 
 TextSplit = Literal["all", "train", "validation", "test"]
-"""Whose texts: of one split, or of all."""
+"""A split, or all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(abc.ABC):
     """The items of one split of a task: inputs and targets. Each counts once in a score.
 
-    A kind of task whose items are not texts or pairs with a number each has a class of its own, see `Kind.items`.
+    A kind of task whose items are not texts or pairs with a number each has its own class, see `Kind.items`.
     """
 
     by_item: ClassVar[tuple[str, ...]]
-    """The fields with an entry per item; others are the same for all, and None stands for a field without entries."""
+    """Names of the fields with one entry per item; others are common to all, and None means no entries."""
 
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
@@ -57,7 +57,7 @@ class Items(abc.ABC):
         }
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{n} {name}" for name, n in lengths.items())
-            raise DataError(f"expected an entry an item in every field of {type(self).__name__}, got {listed}")
+            raise DataError(f"expected one entry per item in every field of {type(self).__name__}, got {listed}")
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -69,20 +69,20 @@ class Items(abc.ABC):
     @property
     @abc.abstractmethod
     def sides(self) -> tuple[tuple[str, ...], ...]:
-        """The texts of the items: each side has one of every item, so that items with a text in common are known."""
+        """The texts of the items; each side has one text per item."""
 
     @property
     @abc.abstractmethod
     def gold(self) -> Any:
-        """What the outputs for the items are scored against, see `Kind.score`."""
+        """Gold values to score outputs against, see `Kind.score`."""
 
     def take(self, rows: Sequence[int]) -> Self:
-        """Return the items of these numbers, in this order."""
+        """Return the items with these numbers, in this order."""
         parts = {name: getattr(self, name) for name in self.by_item}
         return replace(self, **{name: part and tuple(part[i] for i in rows) for name, part in parts.items()})
 
     def join(self, other: Self) -> Self:
-        """Return these items and then the others."""
+        """Return these items followed by the others."""
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.by_item}
         return replace(self, **{name: None if None in pair else pair[0] + pair[1] for name, pair in pairs.items()})
 
@@ -91,9 +91,9 @@ class Items(abc.ABC):
         """Return the items with the prompt before every text."""
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless a task of this kind, with these names of classes, can have the items in this split.
+        """Raise DataError unless the items are valid in this split of a task of this kind, with these class names.
 
-        By default every side of an item must be a text, and not empty.
+        By default every side of an item must be a non-empty text.
         """
         for number, item in enumerate(zip(*self.sides, strict=True)):
             for content in item:
@@ -107,51 +107,51 @@ class Items(abc.ABC):
 
     @property
     def windowed(self) -> tuple[str, ...]:
-        """Texts that are never cut: what is too long is read in windows that overlap."""
+        """Texts that are never truncated: long ones are read in overlapping windows."""
         return ()
 
     @property
     def alike(self) -> tuple[tuple[str, ...], ...]:
-        """By item, what makes it the same as another, whatever their targets: its texts in any order, see `plain`."""
+        """Key of each item, equal for copies whatever their targets: its texts in any order, see `plain`."""
         return tuple(tuple(sorted(set(map(plain, item)))) for item in zip(*self.sides, strict=True))
 
     @property
     def parts(self) -> tuple[str, tuple[str, ...]]:
-        """What other items can have a part of, and what it is called: texts of pairs; nothing of single texts."""
+        """Name and values of parts that items can share: the texts of pairs; empty for single texts."""
         return "text", self.texts if len(self.sides) > 1 else ()
 
     @property
     def prompts(self) -> tuple[str | None, str | None] | None:
-        """Their own before queries and before documents, None for none; None where items are no such."""
+        """Prompts before queries and before documents, None for none; None if items are of another type."""
         return None
 
     def with_prompts(self, query: str | None, document: str | None) -> Self:
-        """Return queries and documents with these prompts where they have none; other items as they are."""
+        """Return queries and documents with these prompts if they have none; other items unchanged."""
         return self
 
     @property
     def facts(self) -> dict[str, int]:
-        """What else there is of them, by what it is called, such as documents to be ranked."""
+        """Further counts by name, such as documents to rank."""
         return {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each is called: by default its number."""
+        """Names of the items: by default their numbers."""
         return tuple(map(str, range(len(self))))
 
     @property
     def one_target(self) -> bool:
-        """Whether all items have the same target, so that no correlation and no precision is defined."""
+        """Whether all items have the same target, so that correlation and precision are undefined."""
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples(Items):
-    """Texts, or pairs of texts, with the number that is to be predicted of each."""
+    """Texts, or pairs of texts, with a number to predict for each."""
 
     by_item = ("targets", "first", "second")
     first: tuple[str, ...]
-    """The text of every example, or the first of its two."""
+    """The text, or first text, of every example."""
     second: tuple[str, ...] | None
     """The second text of every pair; None for single texts."""
     targets: tuple[float, ...]
@@ -168,13 +168,13 @@ class Examples(Items):
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
-        """First texts and, of pairs, second ones."""
+        """First texts and, for pairs, second texts."""
         return (self.first,) if self.second is None else (self.first, self.second)
 
     @property
     def gold(self) -> Any:
         """(n,) targets."""
-        import numpy as np  # which `--help` does without
+        import numpy as np  # `--help` does not need it
 
         return np.array(self.targets)
 
@@ -189,7 +189,7 @@ class Examples(Items):
         return len(set(self.targets)) == 1
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless they are texts or pairs, as the kind has it, none empty, with known classes."""
+        """Raise DataError unless they are non-empty texts or pairs, by the kind, with known classes."""
         super(Examples, self).check(kind, labels=labels, split=split)
         if (self.second is not None) != kind.pairs:
             expected = "pairs" if kind.pairs else "single texts"
@@ -203,9 +203,9 @@ class Task:
     """A task: training, validation and test items with their targets."""
 
     name: str
-    """As the user gave it."""
+    """Name as given by the user."""
     kind: str
-    """One of `KINDS`: decides loss, head and metrics."""
+    """Kind of task, one of `KINDS`: it decides loss, head and metrics."""
     train: Items
     """Fine-tuning sees these."""
     validation: Items
@@ -213,17 +213,17 @@ class Task:
     test: Items
     """Scores are reported on these."""
     labels: tuple[str, ...] = ()
-    """Names of the classes in the order of their numbers; empty where targets are scores."""
+    """Names of the classes in the order of their numbers; empty if targets are scores."""
     score_range: tuple[float, float] | None = None
-    """What scores of 0 and 1 were in the source; None where several sources had their own."""
+    """Scores in the source that became 0 and 1; None if several sources had different ones."""
     one_piece: bool = False
-    """Whether the data has no predefined split: where nothing is fitted, all of it is scored."""
+    """Whether the data has no predefined split: if nothing is fitted, all of it is scored."""
     keep_overlaps: bool = False
-    """Whether items that stand in two splits stay in both; no claim is made by scores that they spoil."""
+    """Whether items in two splits stay in both; results then claim nothing from their scores."""
     notes: tuple[str, ...] = ()
-    """How the data was understood, in plain words."""
+    """Notes on how the data was read."""
     warnings: tuple[str, ...] = ()
-    """What was changed in the data or left out, with counts."""
+    """Changes in the data and items left out, with counts."""
 
     def __post_init__(self) -> None:
         kind = KINDS[self.kind]
@@ -247,7 +247,7 @@ class Task:
         return f"<Task {self.name}: {self.kind}; {sizes}>"
 
     def split(self, name: TextSplit) -> Items:
-        """Return the items of a split, or of all; raise DataError for another."""
+        """Return the items of a split, or of all; raise DataError for an unknown name."""
         check_choice(name, TextSplit, name="split")
         items: Items = self.train.join(self.validation).join(self.test) if name == "all" else getattr(self, name)
         return items
@@ -267,30 +267,30 @@ class Task:
 
     @property
     def readable(self) -> Readable:
-        """What its items are."""
+        """The type of its items."""
         return readable_as(self.train.sides[0] if self.train.sides else ())
 
     @property
     def scored(self) -> TextSplit:
-        """What is scored without fine-tuning where nobody says: the test split, or all where no split is needed."""
+        """Default split to score without fine-tuning: test, or all if no split is needed."""
         return "all" if self.one_piece and not KINDS[self.kind].fits else "test"
 
     @property
     def primary(self) -> str:
-        """The metric by which epochs and layers are chosen: the first of the kind, or another where a class is rare."""
+        """The metric that chooses epochs and layers: the first of the kind, or another if a class is rare."""
         return next(iter(self.unusual_primary), KINDS[self.kind].metrics[0])
 
     @property
     def unusual_primary(self) -> tuple[str, ...]:
-        """The primary metric where it is not the first of the kind, for the names of what is kept; empty otherwise."""
-        from layerprobe.stats.floors import has_rare_class  # imports numpy, which `--help` does without
+        """The primary metric if it is not the first of the kind, for names of stored results; empty otherwise."""
+        from layerprobe.stats.floors import has_rare_class  # imports numpy, which `--help` does not need
 
         metric = KINDS[self.kind].primary_if_rare
         return (metric,) if metric is not None and has_rare_class(self.class_sizes.values()) else ()
 
     @property
     def class_sizes(self) -> Counter[float]:
-        """Items of all splits by number of their class; empty where items do not have one each."""
+        """Number of items of all splits by class; empty if items do not have one class each."""
         splits = (self.train, self.validation, self.test) if self.labels else ()
         return Counter(chain.from_iterable(split.targets for split in splits if isinstance(split, Examples)))
 
@@ -305,41 +305,41 @@ class Task:
 
 
 def check_task(task: object) -> None:
-    """Raise DataError unless it is a task, and say how to get one where it is the name of one."""
+    """Raise DataError unless it is a task; for a name, say how to load it."""
     if isinstance(task, (str, Path)):
         name = repr(str(task))
         if is_path(str(task)) and not from_home(task).exists():
-            raise DataError(f"{task} does not exist: expected a Task, of layerprobe.load_task{similar_file(task)}")
+            raise DataError(f"{task} does not exist: expected a Task from layerprobe.load_task{similar_file(task)}")
         raise DataError(f"expected a Task, got the text {name}: load it first, task = layerprobe.load_task({name})")
     if not isinstance(task, Task):
         swapped = ": the model comes first, then the task" if isinstance(task, Model) else ""
-        raise DataError(f"expected a Task, as layerprobe.load_task returns, got a {type(task).__name__}{swapped}")
+        raise DataError(f"expected a Task from layerprobe.load_task, got a {type(task).__name__}{swapped}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
-    """Texts without scores, to extract embeddings of."""
+    """Texts without scores, to embed."""
 
     name: str
-    """As the user gave it."""
+    """Name as given by the user."""
     texts: Sequence[str]
-    """In the order of the file; the same text can occur more than once. A tuple, or `SpooledTexts` where they are many:
-    their memory is then a few bytes each."""
+    """Texts in the order of the file, with repetitions. A tuple, or `SpooledTexts` for many texts, which take a few
+    bytes of memory each."""
     groups: tuple[str, ...] | None = None
-    """Where each text comes from, if the file says so."""
+    """The group of each text, if the file has one."""
     notes: tuple[str, ...] = ()
-    """How the file was understood, in plain words."""
+    """Notes on how the file was read."""
     warnings: tuple[str, ...] = ()
-    """What was changed in the data or left out, with counts."""
+    """Changes in the data and texts left out, with counts."""
     embedded: bool = False
-    """Whether they are sentences of the embedded language, which has a tokenizer of its own and no end."""
+    """Whether they are sentences of the embedded language, which has its own tokenizer and no end."""
 
     def __repr__(self) -> str:
         return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
     @property
     def group_of(self) -> dict[str, str] | None:
-        """Where each text comes from, the first time that it does; None where the file does not say."""
+        """The group of each text at its first occurrence; None without groups."""
         if self.groups is None:
             return None
         return dict(zip(self.texts[::-1], self.groups[::-1], strict=True))
@@ -351,7 +351,7 @@ class TextFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
+    """Source of a task and settings for reading it, the arguments of `load_task` or `load_word_similarity`."""
 
     source: str
     """Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Sentence pairs, texts with
@@ -359,15 +359,15 @@ class TaskSettings:
     or a folder with train, dev and test files or in the layout of BEIR. Images: a folder for each class, in train, val
     and test or not, or a Parquet file of them."""
     kind: str | None = None
-    """What is learnt, one of `KINDS`; detected by default."""
+    """Kind of task, one of `KINDS`; detected by default."""
     columns: tuple[str, ...] | None = None
-    """Columns by name or number, such as s1,s2,score. The others are text,label of single texts, word,tag of words,
-    query,positive,negative of retrieval, or anchor,positive,negative. By default detected."""
+    """Columns by name or number, such as s1,s2,score. Others: text,label for single texts, word,tag for words,
+    query,positive,negative for retrieval, or anchor,positive,negative. Detected by default."""
     merge: bool = False
-    """Take all files of the folder as scored word pairs, each on its own scale, and split them 70:15:15. Copies of
+    """Use all files of the folder as scored word pairs, each on its own scale, and split them 70:15:15. Copies of
     pairs are left out."""
     score_range: tuple[float, float] | None = None
-    """Lowest and highest possible score, such as 0,5. By default detected."""
+    """Lowest and highest possible score, such as 0,5. Detected by default."""
     validation: str | None = None
     """File with the validation split."""
     test: str | None = None
@@ -375,36 +375,36 @@ class TaskSettings:
     split_seed: int = 0
     """Seed of the split of data that has no predefined split."""
     delimiter: str | None = None
-    """Between the fields of a text file, by name or itself; detected by default."""
+    """Delimiter of a text file, by name or itself; detected by default."""
     encoding: str | None = None
-    """Of a text file; detected by default."""
+    """Encoding of a text file; detected by default."""
     decimal: Literal[".", ","] | None = None
-    """What stands before decimals; detected by default."""
+    """Decimal mark; detected by default."""
     quotes: bool | None = None
     """Whether fields can be in quotes; detected by default."""
     header: bool | None = None
     """Whether the first row names the columns; detected by default."""
     skip_empty: bool = False
-    """Skip rows that have an empty cell, or what stands for one. They are an error otherwise."""
+    """Skip rows with an empty cell or a missing value. Otherwise they are an error."""
     skip_broken: bool = False
-    """Skip images that do not open. They are an error otherwise."""
+    """Skip images that do not open. Otherwise they are an error."""
     keep_overlaps: bool = field(default=False, metadata=RARE)
-    """Keep examples that stand in two splits. By default they are left out of the train or validation split; kept ones
-    spoil the scores, and nothing is claimed from these."""
+    """Keep examples that are in two splits. By default they are left out of the train or validation split; if kept,
+    scores are unreliable, and results claim nothing from them."""
     query_prompt: str | None = field(default=None, metadata=RARE)
-    """Text put before every query of a retrieval task, such as "query: ". By default what the options or the model
-    say."""
+    """Prompt before every query of a retrieval task, such as "query: ". By default the prompt of the options or the
+    model."""
     document_prompt: str | None = field(default=None, metadata=RARE)
-    """Text put before every document of one, such as "passage: ". By default likewise."""
+    """Prompt before every document of a retrieval task, such as "passage: ". By default likewise."""
 
     @property
     def format(self) -> Format:
-        """How files are written."""
+        """Format of files."""
         return Format(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Format)})
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """The switches that are on of those by which rows without an item are left out."""
+        """The active switches that leave unusable rows out."""
         return tuple(name for name in ("skip_empty", "skip_broken") if getattr(self, name))
 
     def __post_init__(self) -> None:
@@ -413,7 +413,7 @@ class TaskSettings:
             raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
         if self.kind is not None:
             KINDS.check(self.kind)
-        _ = self.format  # which checks its fields
+        _ = self.format  # checks its fields
         others = (self.columns, self.score_range, self.validation, self.test)
         merged = [name for name, kind in KINDS.usable().items() if kind.merged] if self.merge else []
         if self.merge and (self.kind not in (None, *merged) or any(other is not None for other in others)):
@@ -426,12 +426,12 @@ class TaskSettings:
 
 
 def taken_task(keys: Keys, key: str = "source", *, named: str = "") -> TaskSettings:
-    """Return the task whose source a key of a table names, and whose other settings are keys beside it.
+    """Return the task of a table: its source under `key`, its other settings under further keys.
 
     Args:
         keys: The table.
-        key: That of the source.
-        named: A source that is the name of something else than a file or data set.
+        key: The key of the source.
+        named: A further valid source that is neither a file nor a data set.
     """
     also = f'"{named}", ' if named else ""
     expected = f"{also}a file, a folder, stsb or the hub id of a data set"
@@ -441,12 +441,12 @@ def taken_task(keys: Keys, key: str = "source", *, named: str = "") -> TaskSetti
 
 
 def model_reader(keys: Keys) -> Reader:
-    """Return the reader of a model: a folder, from the file's own on, or a hub id."""
+    """Return the reader of a model: a folder, relative to the file's folder, or a hub id."""
     return text(functools.partial(source_from, keys.folder), "a hub id or a folder")
 
 
 def source_from(folder: Path | None, name: str) -> str:
-    """Return a file or folder with its path, and anything else, such as a hub id, as it is."""
+    """Return a file or folder with its path, and anything else, such as a hub id, unchanged."""
     if folder is None or not name:
         return name
     return path_from(folder, name) if is_path(name) or (folder / name).exists() else name

@@ -349,7 +349,7 @@ def test_check_looks_at_data(
     for package in ("openvino", "onnxruntime"):  # it would make graphs
         monkeypatch.setitem(sys.modules, package, None)
     printed = layerprobe("check", pair[0], "-t", pairs_file)
-    assert "texts of other splits in train, too" in printed.out
+    assert "texts of other splits also in train" in printed.out
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\nжзиклн\n", encoding="utf-16")
     done = layerprobe("check", pair[0], "--texts", texts, "--json")

@@ -114,7 +114,9 @@ def test_what_splits_share_is_said_where_something_is_learnt_from_one(
     (data := tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2,score", *rows]))
     scored = layerprobe("score", pair[0], "-t", data)
     assert "note: all 72 are scored, whatever their split, as nothing is trained" in scored.err
-    assert "split too" not in scored.err
+    assert "also in the" not in scored.err
     planned = layerprobe("find", pair[0], "-t", data, "--dry-run")
-    assert "split too, in other pairs, and stay there: scores on new texts may be lower; for these, give" in planned.err
+    assert (
+        "split, in other pairs, and stay there: scores on new texts may be lower; to measure those, give" in planned.err
+    )
     assert "are scored" not in planned.err

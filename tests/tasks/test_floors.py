@@ -69,7 +69,7 @@ def test_macro_f1_is_primary_where_a_class_is_rare_and_that_is_said() -> None:
     assert (rare.primary, even.primary) == ("macro f1", "accuracy")
     (said,) = rare.warnings
     assert said == (
-        "macro F1 is the primary metric and not accuracy, which says little of rare classes: 18 of 180 texts are of "
+        "macro F1 is the primary metric instead of accuracy, which says little about rare classes: 18 of 180 texts are "
         "'yes'"
     )
     assert even.warnings == ()

@@ -144,7 +144,8 @@ def test_semicolons_with_decimal_commas_are_told(tmp_path):
     table = read_table(path)
     assert table.rows == (("1.5", "2.5"), ("2.0", "3.25"))
     assert table.warnings == (
-        f"{path} can be read as separated by semicolon or comma: took the semicolon, choose with --format delimiter=",
+        f"the fields of {path} could be separated by semicolon or comma: using semicolon, choose with --format "
+        "delimiter=",
     )
     commas = read_table(path, Format(delimiter="comma"))
     assert (commas.rows, commas.warnings) == ((("1", "5;2", "5"), ("2", "0;3", "25")), ())
@@ -155,7 +156,7 @@ def test_the_usual_way_goes_before_others_that_read_too(tmp_path):
     path.write_text("a;b,c\nd;e,f\n")
     table = read_table(path)
     assert table.rows == (("a;b", "c"), ("d;e", "f"))
-    assert "took the comma, choose with --format delimiter=" in table.warnings[0]
+    assert "using comma, choose with --format delimiter=" in table.warnings[0]
     assert read_table(path, Format(delimiter=";")).rows == (("a", "b,c"), ("d", "e,f"))
 
 
@@ -168,7 +169,7 @@ def test_thousands_or_decimals_are_asked_for(tmp_path):
         with pytest.raises(TaskError) as caught:
             load_task(path, columns=columns, kind="sts")
         assert str(caught.value) == (
-            f"{path}: 1,234 in score could be 1.234 or 1234: say which, with --format 'decimal=,' or --format decimal=."
+            f"{path}: 1,234 in score could be 1.234 or 1234: choose --format 'decimal=,' or --format decimal=."
         )
     for decimal, number in ((",", "1.234"), (".", "1234")):
         told = read_table(path, Format(decimal=decimal))

@@ -84,7 +84,7 @@ def test_any_failure_is_one_line(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(TaskError, match=r"cannot load 'org/name', which is no file, from the Hub: .+: ") as caught:
+    with pytest.raises(TaskError, match=r"cannot load 'org/name', which is not a file, from the Hub: .+: ") as caught:
         load_task("org/name")
     assert "\n" not in str(caught.value)
 
@@ -107,7 +107,7 @@ def test_without_network_the_message_is_one_line(tmp_path):
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("\n") == 1
-    assert run.stdout.startswith("cannot load 'no-such/data', which is no file, from the Hub: ")
+    assert run.stdout.startswith("cannot load 'no-such/data', which is not a file, from the Hub: ")
     assert "HF_HUB_OFFLINE is set" in run.stdout
 
 

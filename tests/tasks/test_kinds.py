@@ -125,9 +125,9 @@ def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_p
     task = load_task(folder)
     assert (len(task.train), len(task.test)) == (8, 6)
     assert task.warnings == (
-        "left out 1 of 9 pairs of the train split that is in the test split too; --keep-overlaps keeps such pairs",
-        "1 of 12 texts of the test split are in the train split too, in other pairs, and stay there: scores on new "
-        "texts may be lower; for these, give splits that share none",
+        "left out 1 of 9 pairs of the train split that is also in the test split; --keep-overlaps keeps such pairs",
+        "1 of 12 texts of the test split are also in the train split, in other pairs, and stay there: scores on new "
+        "texts may be lower; to measure those, give splits that share none",
     )
     single = splits(
         tmp_path,
@@ -137,7 +137,7 @@ def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_p
         test=[*texts(ENOUGH, "c"), ("a 1", "no")],
     )
     assert load_task(single).warnings == (
-        "left out 1 of 8 texts of the train split that is in the test split too; --keep-overlaps keeps such texts",
+        "left out 1 of 8 texts of the train split that is also in the test split; --keep-overlaps keeps such texts",
     )
 
 
@@ -159,19 +159,20 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
     task = load_task(folder, kind=kind)
     assert [len(task.split(split)) for split in ("train", "validation", "test")] == [71, 9, 40]
     assert task.warnings[:2] == (
-        f"left out 40 of {counted(40, unit)} of the validation split that are in the test split too; --keep-overlaps "
+        f"left out 40 of {counted(40, unit)} of the validation split that are also in the test split; --keep-overlaps "
         f"keeps such {plural(unit)}",
-        f"too few are left to validate on: split {counted(80, unit)} at random with seed 0 into 71 train, 9 validation",
+        f"too few validation items are left: split {counted(80, unit)} at random with seed 0 into 71 train, "
+        "9 validation",
     )
     assert not set(task.train.alike) & set(task.validation.alike)
     kept = load_task(folder, kind=kind, keep_overlaps=True)
     assert [len(kept.split(split)) for split in ("train", "validation", "test")] == [80, 40, 40]
-    said = f"40 of {counted(40, unit)} of the validation split are in the test split too and kept: scores are spoilt"
+    said = (
+        f"40 of {counted(40, unit)} of the validation split are also in the test split and kept: scores are unreliable"
+    )
     assert said in kept.warnings
     assert (spoilt_items(kept), spoilt_items(task)) == (40, 0)
-    with pytest.raises(
-        TaskError, match=r"^without what other splits have too, the train split has 0 .*--keep-overlaps"
-    ):
+    with pytest.raises(TaskError, match=r"^without items of other splits, the train split has 0 .*--keep-overlaps"):
         load_task(folder / "train.csv", test=folder / "train.csv", kind=kind)
 
 

@@ -70,8 +70,8 @@ def test_siblings_of_a_train_file_are_taken(tmp_path, train, validation, test):
     task = load_task(write_splits(tmp_path, train, validation, test))
     assert sizes(task) == (8, 5, 4)
     assert task.notes[:2] == (
-        f"took {tmp_path / validation}.csv as the validation split, named like {train}.csv",
-        f"took {tmp_path / test}.csv as the test split, named like {train}.csv",
+        f"used {tmp_path / validation}.csv as the validation split, by its name beside {train}.csv",
+        f"used {tmp_path / test}.csv as the test split, by its name beside {train}.csv",
     )
 
 
@@ -171,7 +171,7 @@ def test_empty_cells_are_told_at_once(tmp_path):
     told = (
         f"10 rows cannot be used: {train}: 1 with an empty column 0 (line 9), 1 with an empty column 0 and column 1 "
         f"(line 10), 1 with an empty column 2 (line 11); {tmp_path / 'test.csv'}: 7 with an empty sentence1 (lines 6, "
-        "7, 8, 9, 10, ...): mend or drop them, or go on without them with --skip-empty"
+        "7, 8, 9, 10, ...): fix or drop them, or skip them with --skip-empty"
     )
     with pytest.raises(TaskError, match=f"^{re.escape(told)}$"):
         load_task(train)
@@ -192,7 +192,7 @@ def test_bad_texts_are_cleaned_and_noted(tmp_path):
     task = load_task(write_csv(tmp_path / "a.csv", pairs))
     assert sum(sizes(task)) == 41
     assert task.warnings == (
-        f"{tmp_path / 'a.csv'}: replaced control characters by a space in 1 text",
+        f"{tmp_path / 'a.csv'}: replaced control characters by spaces in 1 text",
         f"{tmp_path / 'a.csv'}: cut 1 text to 100,000 characters",
     )
 
@@ -200,7 +200,7 @@ def test_bad_texts_are_cleaned_and_noted(tmp_path):
 def test_a_given_range_goes_before_the_data(tmp_path):
     task = load_task(write_csv(tmp_path / "a.csv", rows(60)), score_range=(0, 10))
     assert (task.score_range, max(task.train.targets)) == ((0, 10), 0.5)
-    assert task.notes[-1] == "read as sts; scaled scores from 0 .. 10 to 0 .. 1, the range that was given"
+    assert task.notes[-1] == "read as sts; scaled scores from 0 .. 10 to 0 .. 1, the given range"
 
 
 def test_the_range_is_that_of_all_splits(tmp_path):
@@ -263,7 +263,7 @@ def test_a_text_file_has_one_text_a_line(tmp_path):
     assert (found.name, found.texts) == (str(path), ("one, two", "three\tfour", " null", "null"))
     assert found.warnings == (
         f"{path}: left out texts that cannot be used, 2 with an empty line (lines 2, 3)",
-        f"{path}: replaced control characters by a space in 1 text",
+        f"{path}: replaced control characters by spaces in 1 text",
     )
 
 

@@ -73,7 +73,7 @@ def test_classes_of_a_data_set_go_by_their_names():
 @pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, ""])
 def test_missing_values_are_empty_cells(missing):
     frame = pandas.DataFrame({**COLUMNS, "s2": [*COLUMNS["s2"][:-1], missing]})
-    with pytest.raises(TaskError, match=r"^1 row cannot be used: data: 1 with an empty s2 \(row 60\): mend or drop"):
+    with pytest.raises(TaskError, match=r"^1 row cannot be used: data: 1 with an empty s2 \(row 60\): fix or drop"):
         load_task(frame)
     assert sum(sizes(load_task(frame, skip_empty=True))) == 59
 

@@ -53,7 +53,7 @@ def test_no_item_of_any_kind_stands_in_two_splits(kind: str) -> None:
     assert without_overlaps(apart) is apart
     kept = without_overlaps(dataclasses.replace(task, keep_overlaps=True))
     assert (kept.train, kept.validation) == (task.train, task.validation)
-    assert all(said.endswith("and kept: scores are spoilt") for said in kept.warnings)
+    assert all(said.endswith("and kept: scores are unreliable") for said in kept.warnings)
     assert kept.digest == task.digest
 
 

@@ -40,7 +40,7 @@ def test_copies_of_texts_are_counted():
             {"unknown_characters": 0.66},
             "m cannot read these texts: 66 % of their characters are unknown to its tokenizer",
         ),
-        ({"unknown_characters": 0.022}, "m reads these texts in part: 2.2 % of their characters"),
+        ({"unknown_characters": 0.022}, "m reads these texts only partly: 2.2 % of their characters"),
         (
             {"tokens_per_letter": 2.5, "example": ("ab", "a", "b")},
             "m spells these texts: 2.50 tokens per letter, such as 'ab' as a b; its tokenizer",

@@ -111,7 +111,7 @@ def test_all_that_is_left_is_test():
     assert holding.first.count("first 3") == 2, "expected copies of a pair in one split"
     assert resplit(task, train=20, validation=10) == resplit(task, train=20, validation=10)
     assert resplit(task, train=20, validation=10, seed=1).train != parts[0]
-    with pytest.raises(DataError, match="42 to train, 10 to choose by and 0 of 52 left to test"):
+    with pytest.raises(DataError, match="42 training, 10 validation and 0 test examples, of 52"):
         resplit(task, train=42, validation=10)
 
 
@@ -159,7 +159,7 @@ def test_cleaning_is_counted():
     assert cleaner.clean("a\x00b\x85c\ud800d") == "a b c d"
     assert len(cleaner.clean("x" * (MAX_CHARACTERS + 1))) == MAX_CHARACTERS
     assert cleaner.warnings == (
-        "f.csv: replaced control characters by a space in 1 text",
+        "f.csv: replaced control characters by spaces in 1 text",
         "f.csv: cut 1 text to 100,000 characters",
     )
     assert TableLog().warnings == ()

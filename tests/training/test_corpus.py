@@ -77,7 +77,7 @@ def test_texts_from_plain_and_compressed_files(tmp_path: Path) -> None:
     assert found.texts == ("one", "two", "dré", "vi er")
     assert [warning.split(": ")[1] for warning in found.warnings] == [
         "left out texts that cannot be used, 1 with an empty line (line 2)",
-        "replaced control characters by a space in 1 text",
+        "replaced control characters by spaces in 1 text",
     ]
 
 

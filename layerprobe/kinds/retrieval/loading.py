@@ -275,7 +275,7 @@ def _task(source: TaskSource, collection: Collection) -> Task:
         share = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
         if not source.settings.skip_empty:
             raise TaskError(
-                f"{share} have no relevant document ({names}): judge or drop them, or go on without them with "
+                f"{share} have no relevant document ({names}): judge or drop them, or skip them with "
                 f"{option('skip_empty', True)}"
             )
         warnings.append(f"left out {share} without a relevant document ({names})")

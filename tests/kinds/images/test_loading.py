@@ -86,7 +86,7 @@ def test_train_val_and_test_folders_are_the_splits(tmp_path: Path) -> None:
     copy = shutil.copy(next((tmp_path / "test" / "0").iterdir()), tmp_path / "train" / "1" / "another.png")
     seen = load_task(str(tmp_path))
     assert len(seen.train) == 40, f"{copy} is an image of the test split, whatever its name and class"
-    assert seen.warnings[0].startswith("left out 1 of 41 images of the train split that is in the test split too")
+    assert seen.warnings[0].startswith("left out 1 of 41 images of the train split that is also in the test split")
     digit_folder(tmp_path / "classes" / "a", 40, classes=(0,))
     (tmp_path / "classes" / "a" / "0").rename(tmp_path / "classes" / "train")  # the vehicle
     digit_folder(tmp_path / "classes", 40, classes=(1,))

@@ -70,7 +70,7 @@ def test_a_folder_in_the_layout_of_beir(beir: Path) -> None:
         "read 4 queries, 4 documents and 5 pairs of them that belong together",
         "left out 2 of 6 queries without a relevant document",
     )
-    assert task.warnings == (f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",)
+    assert task.warnings == (f"{beir / 'corpus.jsonl'}: replaced control characters by spaces in 1 text",)
 
 
 def test_other_formats_and_places_give_the_same_task(beir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
     assert pairs(task) == {each for each in QRELS if each[2]}, "expected the higher of two gains"
     assert items_of(task).documents[0] == "question  0"
     assert task.warnings[1:] == (
-        f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
+        f"{beir / 'corpus.jsonl'}: replaced control characters by spaces in 1 text",
         f"{beir / 'queries.jsonl'}: left out queries that cannot be used, 1 with an empty text (line 7)",
         "4 judgements left out: the query or the document is unknown or empty",
         "1 judgement left out: the document has the id and the text of its query",

@@ -146,9 +146,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load_task(folder)
     with pytest.raises(TaskError, match="cannot tell which columns are query,positive"):
         load_task(_rows(tmp_path / "x.jsonl", [{"a": "1", "b": "2"}] * 9), kind="retrieval")
-    with pytest.raises(
-        TaskError, match="expected prompts of queries and documents with a task of kind retrieval alone"
-    ):
+    with pytest.raises(TaskError, match="prompts of queries and documents are only for tasks of kind retrieval"):
         load_task("stsb", query_prompt="q: ")
 
 

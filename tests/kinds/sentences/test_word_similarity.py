@@ -81,5 +81,5 @@ def test_a_file_without_words_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("word1,word2,score\n,,1\n")
     with pytest.raises(TaskError, match=r"1 pair cannot be used: .*a\.csv: 1 with an empty word1 and word2"):
         load_word_similarity(tmp_path / "a.csv")
-    with pytest.raises(TaskError, match="expected scores to tell their range from, got none"):
+    with pytest.raises(TaskError, match="no scores are left to detect their range"):
         load_word_similarity(tmp_path / "a.csv", skip_empty=True)

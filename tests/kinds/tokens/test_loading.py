@@ -94,7 +94,7 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
     without = {**part, "ner_tags": [[-1, *part["ner_tags"][0][1:]], *part["ner_tags"][1:]]}
     with pytest.raises(TaskError, match=r"1 sentence cannot be used: data: 1 with an empty word or tag \(row 1\)"):
         load_task(datasets.Dataset.from_dict(without, features=features), kind="entities")
-    with pytest.raises(TaskError, match="expected columns of one length, got tokens 48, ner_tags 40"):
+    with pytest.raises(TaskError, match="expected columns of equal length, got tokens 48, ner_tags 40"):
         load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
 
 
@@ -113,7 +113,10 @@ def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="the train split has 1 sentences, expected at least 4"):
         load_task(tmp_path)
     kept = load_task(tmp_path, keep_overlaps=True)
-    assert "8 of 9 sentences of the train split are in the test split too and kept: scores are spoilt" in kept.warnings
+    assert (
+        "8 of 9 sentences of the train split are also in the test split and kept: scores are unreliable"
+        in kept.warnings
+    )
 
 
 def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:
