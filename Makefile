@@ -15,7 +15,7 @@ demo: $(READY)
 
 # Two at a time what needs one core; the tests take all of them.
 test: $(READY)
-	$(MAKE) --jobs 2 --output-sync=target types notebook-frozen_layers lint imports docs
+	$(MAKE) --jobs 2 --output-sync=target types notebook-which_frozen_layer lint imports docs
 	$(MAKE) unit
 
 lint: $(READY)

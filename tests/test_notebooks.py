@@ -1,11 +1,35 @@
-"""What notebooks keep: figures that are seen where no script runs, and nothing of where they were made."""
+"""What notebooks keep: figures for places that run no script, decisions on printed numbers, no folder of a machine."""
 
+import ast
+import re
+import runpy
 from pathlib import Path
 
 import nbformat
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NUMBER = re.compile(r"(?<![\w.])[−-]?\d[\d,]*(?:\.\d+)?")
+
+
+def numbers(text: str) -> set[str]:
+    """Return the numbers in a text, without signs and commas."""
+    return {number.lstrip("−-").replace(",", "") for number in NUMBER.findall(text)}
+
+
+def printed(cell: nbformat.NotebookNode) -> str:
+    return "".join(output.get("text", "") for output in cell.get("outputs", []))
+
+
+def imports(code: str) -> set[str]:
+    """Return the imports of layerprobe in a cell."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {ast.unparse(node) for node in nodes if "layerprobe" in ast.unparse(node)}
+
+
+def test_there_are_four() -> None:
+    names = ["before_and_after", "make_it_smaller", "which_frozen_layer", "which_of_my_models"]
+    assert [path.stem for path in NOTEBOOKS] == names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -24,9 +48,60 @@ def test_a_notebook_is_run_and_its_figures_have_pictures(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_uses_public_names_alone(path: Path) -> None:
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert set().union(*(imports(cell.source) for cell in cells)) == {"import layerprobe as lp"}
+
+
+def test_imports_of_modules_are_seen() -> None:
+    assert imports("import numpy\nif True:\n    from layerprobe.similarity.cka import estimate_cka") == {
+        "from layerprobe.similarity.cka import estimate_cka"
+    }
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_ends_with_a_decision_on_printed_numbers(path: Path) -> None:
+    *_, evidence, last = cells = nbformat.read(path, as_version=4).cells
+    assert last.cell_type == "markdown"
+    assert last.source.startswith("## Decision\n")
+    assert evidence.cell_type == "code"
+    decided = numbers(last.source) - numbers("## Decision")
+    assert decided
+    assert decided <= numbers(printed(evidence))
+    first = cells[0].source
+    assert [bold in first for bold in ("**We ask.**", "**We see.**", "**We decide.**")] == [True] * 3
+    answer = first[first.index("**We see.**") :].partition("\n\n")
+    answer = answer[0] + answer[2].partition("\n\n")[0]  # what is seen, and what is decided
+    assert numbers(answer) <= numbers("".join(map(printed, cells)))
+
+
+def test_numbers_are_read_without_signs_and_commas() -> None:
+    assert numbers("layer 4 of rtd: −0.4 to 9.5 points, 1,500 pairs, v2, 62 %.") == {"4", "0.4", "9.5", "1500", "62"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_names_no_folder_of_the_machine_that_ran_it(path: Path) -> None:
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
-            said = [output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")]
-            assert not any(folder in text for text in said for folder in ("/tmp/", "/home/", "/root/", "/usr/"))
+            texts = [output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")]
+            assert not any(
+                folder in text for text in texts for folder in ("/tmp/", "/home/", "/root/", "/usr/", "/work/")
+            )
+
+
+def test_a_page_in_a_frame_is_kept_as_its_picture() -> None:
+    with_picture = runpy.run_path(str(NOTEBOOKS[0].with_name("execute.py")))["_with_picture"]
+    frame, figure, table = (
+        nbformat.v4.new_output("display_data", data)
+        for data in (
+            {"text/html": "<iframe srcdoc='&lt;script&gt;'></iframe>"},
+            {"application/vnd.plotly.v1+json": {}},
+            {"text/html": "<table></table>"},
+        )
+    )
+    for output in (frame, figure, table):
+        with_picture(output, lambda shown: "drawn")
+    assert frame.data == {"image/png": "drawn", "text/plain": "a page in a frame"}
+    assert figure.data["image/png"] == "drawn"
+    assert "image/png" not in table.data
