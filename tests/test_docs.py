@@ -226,7 +226,7 @@ def test_every_row_of_the_table_of_performance_has_its_script() -> None:
     ]
     assert len(scripts) >= 9
     columns = [cell.strip() for cell in lines[begin - 1].split("|")]
-    assert columns[-3:] == ["instructions", "by", ""]
+    assert columns[-3:] == ["instructions", "script", ""]
     for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :]):
         cells = [cell.strip() for cell in row.split("|")]
         assert len(cells) == len(columns), row
