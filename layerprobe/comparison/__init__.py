@@ -1,1 +1,1 @@
-"""Embeddings of models -> their similarity, layer by layer, kept in the store."""
+"""Similarity of models' embeddings, layer by layer, cached in the store."""

@@ -1,4 +1,4 @@
-"""Embeddings of every layer as arrays: in memory, or in files of which only what is used is read. Knows no targets."""
+"""Embeddings of every layer as arrays, in memory or in files, which are read in parts. Knows no targets."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from layerprobe.similarity.checks import as_array, check_finite, check_shape, no
 
 Rows = slice | NDArray[np.intp]
 NUMBERS = 2**22
-"""Numbers of a layer that are read at a time: 16 MB."""
+"""Numbers of a layer read at a time: 16 MB."""
 NAMED = (".npz", ".safetensors")
-"""Endings of files of arrays with names, among which targets can be."""
+"""Endings of files of named arrays, which can include targets."""
 SUFFIXES = (".npy", *NAMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layer:
-    """A (n, d) matrix of which rows are read when they are used."""
+    """A (n, d) matrix whose rows are read when used."""
 
     name: str
-    """Such as `layer 3`, or what it is called where its name has no number."""
+    """Name such as `layer 3`, or the given name if it has no number."""
     shape: tuple[int, ...]
-    """(n, d); of an array that is still to be divided into layers (n, layers, d), and of labels (n,)."""
+    """(n, d); (n, layers, d) for an array not yet divided into layers, and (n,) for labels."""
     read: Callable[[Any], Any]
-    """Rows of it: a slice, or numbers of rows in any order; of (n, layers, d) rows and the number of a layer."""
+    """Function from a slice, or row numbers in any order, to rows; for (n, layers, d), from rows and a layer number."""
     number: int | None = None
-    """The number in its name, where all layers have one; None where its place counts."""
+    """The number in its name, if all layers have one; None if its position counts."""
 
     def rows(self, rows: Rows) -> NDArray[Any]:
-        """Return rows in float32, or in float64 where that holds more; raise DegenerateLayerError for NaN."""
+        """Return rows in float32, or float64 if needed; raise DegenerateLayerError for NaN."""
         values = as_array(self.read(rows), name=self.name)
         check_shape(values.shape, values.dtype, name=self.name)
         check_finite([values], name=self.name)
@@ -49,7 +49,7 @@ class Layer:
 
     @property
     def pieces(self) -> Iterator[slice]:
-        """Slices of the rows, from first to last, that are read at a time."""
+        """Slices of the rows, from first to last, to read at a time."""
         n, width = self.shape
         step = max(1, NUMBERS // max(1, width))
         return (slice(start, min(start + step, n)) for start in range(0, n, step))
@@ -60,11 +60,11 @@ class Layer:
             yield where, self.rows(where)
 
     def taken(self, chosen: NDArray[np.intp]) -> Layer:
-        """Return the layer of some rows, in their order."""
+        """Return the layer with the chosen rows, in their order."""
         return Layer(name=self.name, shape=(len(chosen), self.shape[1]), read=lambda rows: self.read(chosen[rows]))
 
     def unusable(self) -> str | None:
-        """Return an error message that counts the rows with NaN or infinite values, None where there are none."""
+        """Return an error message that counts the rows with NaN or infinite values; None if there are none."""
         return not_finite(as_array(self.read(where), name=self.name) for where in self.pieces)
 
 
@@ -76,21 +76,21 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
     Args:
         embeddings: (n, layers, features), in memory or memory-mapped, as an array, a tensor or `Embeddings`; a sequence
             of (n, features), whose widths may differ, or a mapping of names to them; or a file or folder: .npy, .npz,
-            .safetensors with one such array, or one (n, features) a layer in the order of their names; a folder with a
-            file a layer. Arrays of one axis in a file, such as labels, are no layers.
+            .safetensors with one such array, or one (n, features) per layer in the order of their names; a folder with
+            one file per layer. One-dimensional arrays in a file, such as labels, are ignored.
 
     Raises:
-        DataError: If it is none of these, or has no rows.
-        MisalignedSamplesError: If layers have other numbers of rows.
+        DataError: If `embeddings` is none of these, or has no rows.
+        MisalignedSamplesError: If layers have different numbers of rows.
     """
     if isinstance(embeddings, str | Path):
-        layers = _of_path(Path(embeddings))
+        layers = _path_layers(Path(embeddings))
     elif isinstance(embeddings, Mapping):
         layers = _named("the mapping", [_stored(array, str(name)) for name, array in embeddings.items()])
     elif isinstance(embeddings, Sequence):
         layers = [_matrix(f"layer {number}", array) for number, array in enumerate(embeddings)]
     else:
-        layers = _of_array(embeddings, "embeddings")
+        layers = _array_layers(embeddings, "embeddings")
     if not layers:
         raise DataError("expected embeddings of at least one layer, got none")
     n = layers[0].shape[0]
@@ -106,7 +106,7 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
 
 
 def _divided(array: Layer) -> list[Layer]:
-    """Return the layers of (n, layers, features)."""
+    """Return the layers of a (n, layers, features) array."""
     n, layers, width = array.shape
     return [
         Layer(name=f"layer {i}", shape=(n, width), read=lambda rows, i=i: array.read((rows, i)))  # type: ignore[misc]
@@ -129,12 +129,12 @@ def _matrix(name: str, array: Any) -> Layer:
     layer = _stored(array, name)
     shape = layer.shape
     if len(shape) != 2 or shape[1] == 0:
-        raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a sample")
+        raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector per sample")
     return layer
 
 
-def _of_array(array: Any, name: str) -> list[Layer]:
-    if not hasattr(type(array), "shape"):  # of the type: a nested tensor raises for its own
+def _array_layers(array: Any, name: str) -> list[Layer]:
+    if not hasattr(type(array), "shape"):  # the type's: a nested tensor raises for its own
         raise DataError(f"expected embeddings as an array, a list of arrays or a file, got a {type(array).__name__}")
     stored = _stored(array, "layer 0")
     if len(stored.shape) == 2:
@@ -145,21 +145,23 @@ def _of_array(array: Any, name: str) -> list[Layer]:
 
 
 def _named(what: object, arrays: Sequence[Layer]) -> list[Layer]:
-    """Return the layers of named arrays: those of the one with three axes, or each with two, in order."""
+    """Return the layers of named arrays: of a single one with three axes, or of those with two, in order."""
     arrays = [array for array in arrays if len(array.shape) != 1] or arrays
     whole = [array for array in arrays if len(array.shape) == 3]
     if whole and len(arrays) > 1:
-        raise DataError(f"expected one array or an array a layer in {what}, got {some([one.name for one in arrays])}")
+        raise DataError(
+            f"expected one array, or one array per layer, in {what}, got {some([one.name for one in arrays])}"
+        )
     if whole:
         return _divided(whole[0])
     for array in arrays:
         if len(array.shape) != 2:
-            raise DataError(f"{array.name} of {what} has shape {array.shape}, expected (samples, features) a layer")
+            raise DataError(f"{array.name} of {what} has shape {array.shape}, expected (samples, features) per layer")
     return numbered(arrays)
 
 
 def numbered(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers by the last number of their names, where all have one and the rest is equal; else as they are."""
+    """Return layers by the last number in their names, if all have one and the rest is equal; else unchanged."""
     parts = [re.fullmatch(r"(.*?)(\d{1,9})(\D*)", layer.name) for layer in layers]
     numbers = [int(part[2]) for part in parts if part]
     if len(set(numbers)) == len(layers) and len({(part[1], part[3]) for part in parts if part}) == 1:
@@ -173,43 +175,45 @@ def numbered(layers: Sequence[Layer]) -> list[Layer]:
 # ---- files ----------------------------------------------------------------------------------------------
 
 
-def _of_path(path: Path) -> list[Layer]:
+def _path_layers(path: Path) -> list[Layer]:
     try:
         if path.is_dir():
             if (path / "config.json").is_file():
                 raise DataError(f"{path} is the folder of a model: expected a task for it, or embeddings as arrays")
             files = sorted((file for file in path.iterdir() if file.suffix in SUFFIXES), key=_natural)
             if not files:
-                raise DataError(f"expected a file a layer in {path}, one of {', '.join(SUFFIXES)}, got none")
+                raise DataError(
+                    f"expected one file per layer in {path}, with an ending of {', '.join(SUFFIXES)}, got none"
+                )
             layers = []
             for file in files:
-                layer, *more = _of_file(file)
+                layer, *more = _file_layers(file)
                 if more:
-                    raise DataError(f"expected one layer a file in a folder, got {1 + len(more)} in {file}")
+                    raise DataError(f"expected one layer per file in a folder, got {1 + len(more)} in {file}")
                 layers.append(replace(layer, name=file.stem, number=None))
             return numbered(layers)
         if path.suffix not in SUFFIXES:
             raise DataError(f"expected embeddings in a folder or a file that ends in {', '.join(SUFFIXES)}, got {path}")
-        return _of_file(path)
+        return _file_layers(path)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _of_file(path: Path) -> list[Layer]:
+def _file_layers(path: Path) -> list[Layer]:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty: expected embeddings; was it written to the end?")
     if path.suffix == ".npy":
-        return _of_array(opened(path), str(path))
+        return _array_layers(opened(path), str(path))
     return _named(path, sorted(arrays_of(path), key=lambda array: _natural(array.name)))
 
 
 def arrays_of(path: Path) -> list[Layer]:
-    """Return the arrays of a file, without reading them where the format allows it."""
+    """Return the arrays of a file, without reading them if the format allows it."""
     if path.suffix == ".npz":
         with opened(path) as file:
             shapes = {name: opened(path, name).shape for name in file.files}
 
-        @functools.lru_cache(maxsize=1)  # no row of an .npz can be read alone; the last layer is kept
+        @functools.lru_cache(maxsize=1)  # rows of an .npz cannot be read alone; the last layer is cached
         def unpacked(name: str) -> NDArray[Any]:
             array: NDArray[Any] = opened(path, name)
             return array
@@ -224,7 +228,7 @@ def arrays_of(path: Path) -> list[Layer]:
         tensors: Any = safe_open(path, framework="pt")
         shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in [*tensors.keys()]}
     except SafetensorError as error:
-        raise DataError(f"{path} is no whole safetensors file: {error}") from error
+        raise DataError(f"{path} is not a complete safetensors file: {error}") from error
     return [
         Layer(name=name, shape=shape, read=functools.partial(_run_of, functools.partial(tensors.get_slice, name)))
         for name, shape in shapes.items()
@@ -232,7 +236,7 @@ def arrays_of(path: Path) -> list[Layer]:
 
 
 def _run_of(opened: Callable[[], Any], where: Any) -> Any:
-    """Return rows of an array that gives slices alone, from the lowest to the highest that is wanted."""
+    """Return rows of an array that only supports slices, via the slice from the lowest to the highest wanted row."""
     rows, *layer = where if isinstance(where, tuple) else (where,)
     if isinstance(rows, slice):
         return opened()[(rows, *layer)]
@@ -242,7 +246,7 @@ def _run_of(opened: Callable[[], Any], where: Any) -> Any:
 
 
 def opened(path: Path, name: str | None = None) -> Any:
-    """Return the array of a .npy file, or of that name in an .npz, or the arrays of an .npz; nothing is unpickled."""
+    """Return the array of a .npy file, a named array of an .npz, or all its arrays; nothing is unpickled."""
     try:
         with path.open("rb") as file:  # numpy leaves a damaged archive open
             if file.read(2) == b"PK":
@@ -253,7 +257,7 @@ def opened(path: Path, name: str | None = None) -> Any:
             raise ValueError(f"{'it' if name is None else name} holds no array")
         return content
     except (ValueError, EOFError, OSError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is no whole array of numbers: {' '.join(str(error).split())[:120]}") from error
+        raise DataError(f"{path} is not a complete array of numbers: {' '.join(str(error).split())[:120]}") from error
 
 
 def _natural(name: str | Path) -> list[tuple[bool, int, str]]:

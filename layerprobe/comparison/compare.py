@@ -1,4 +1,4 @@
-"""Embeddings of models -> their similarity, layer by layer."""
+"""Similarity of models' embeddings, layer by layer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import SIMILARITY_VERSION
 
 Compared = Embeddings | ModelLike | ArrayLike
-"""What can be compared: a model, its embeddings, or arrays, as `layerprobe.comparison.arrays.as_layers` takes them."""
+"""Inputs of comparisons: a model, its embeddings, or arrays for `layerprobe.comparison.arrays.as_layers`."""
 
 
 def compare(
@@ -54,28 +54,28 @@ def compare(
     groups: Mapping[str, str] | None = None,
     device: str | None = None,
 ) -> Comparison | SimilarityMap | Differences:
-    """Return the similarity of every layer of a model to every layer of another, or how two results differ by layer.
+    """Return the similarity of every layer of a model to every layer of another, or differences between two results.
 
     Args:
-        model: A result that is compared with another one of its kind, see `compare_results`; or a model, by any of its
-            names, what `extract` returned for it, or arrays: (samples, features) of one
+        model: A result to compare with another one of its kind, see `compare_results`; or a model, by name or as
+            `Model`; embeddings of `extract`; or arrays: (samples, features) of one
             layer, (samples, layers, features), a sequence or a mapping of single layers, or a file of them, see
             `layerprobe.comparison.arrays.as_layers`.
         reference: Likewise; arrays with arrays, or with embeddings of the same texts.
-        texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
-        measure: By its name, such as svcca, or an instance; debiased linear CKA of raw features by default.
-        alignment: As for `compare_all`; not for arrays, and so groups.
-        intervals: Whether there are intervals and bands.
-        groups: Which group each text is from, such as a document, if texts of one group are not independent.
-        device: cpu, cuda or cuda:1: where CKA is computed; by default that of the first model.
+        texts: Texts or a task to compare models on; not for embeddings and arrays, which have their own.
+        measure: Name of a measure, such as svcca, or an instance; debiased linear CKA of raw features by default.
+        alignment: As in `compare_all`; not for arrays.
+        intervals: Whether to compute intervals and bands.
+        groups: The group of each text, such as a document, if texts of one group are not independent; not for arrays.
+        device: cpu, cuda or cuda:1, the device for CKA; by default that of the first model.
 
     Returns:
         A `Comparison`; for arrays the map of layers, a `SimilarityMap`; for two results `Differences`.
 
     Raises:
-        DataError: If there are no texts to compare models on, both are not of one sort, or an array has no more samples
-            than layers, as where layers come first.
-        LayerProbeError: As `compare_all`.
+        DataError: If there are no texts to compare models on, the two have different types, or an array has no more
+            samples than layers, for example because layers come first.
+        LayerProbeError: As in `compare_all`.
 
     Examples:
         >>> layers = np.random.default_rng(0).normal(size=(50, 3, 8))
@@ -86,11 +86,11 @@ def compare(
     of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
     if isinstance(model, Shown) or isinstance(reference, Shown):
         if texts is not None or measure is not None or any(how.values()):
-            raise DataError("expected no texts, measure, alignment and groups for results, which hold their scores")
+            raise DataError("expected no texts, measure, alignment or groups for results, which contain their scores")
         return compare_results(model, reference)
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
-            raise DataError("expected no texts for embeddings, which have theirs")
+            raise DataError("expected no texts for embeddings, which have their own")
         (compared,) = compare_all(model, [reference], device=device or "auto", **of_both, **how).comparisons
         return _with_warnings(compared, model, reference)
     one_embedded = isinstance(model, Embeddings) != isinstance(reference, Embeddings)
@@ -100,7 +100,7 @@ def compare(
         if not (_is_array(model) and _is_array(reference)) or texts is not None:
             raise DataError("expected two arrays to compare, or two models and texts, got both")
         if any(how.values()):
-            raise DataError("expected no alignment and groups for arrays")
+            raise DataError("expected no alignment or groups for arrays")
         return _compare_arrays(model, reference, as_measure(measure), intervals=intervals, device=device or "auto")
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
@@ -116,16 +116,16 @@ def compare(
 
 
 def _with_warnings(compared: Comparison, *embedded: Embeddings) -> Comparison:
-    """Return a comparison that also warns of what embeddings do."""
+    """Return a comparison with the warnings of its embeddings."""
     warnings = [warning for embeddings in embedded for warning in embeddings.warnings]
     return dataclasses.replace(compared, warnings=tuple(dict.fromkeys((*warnings, *compared.warnings))))
 
 
 def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "all") -> ItemSource | None:
-    """Return whence a page of models that are compared has items, and what each layer outputs for them.
+    """Return the source of items and outputs of each layer for the page of a comparison.
 
-    Where the texts of all splits are embedded, they are the test items. None for texts that are of no task, where
-    outputs need more than embeddings, such as a probe or prompts, or a layer gives none.
+    If the texts of all splits are embedded, the items are those of the test split. None for texts without a task, if
+    outputs need more than embeddings, such as a probe or prompts, or if a layer has none.
     """
     if not isinstance(data, Task):
         return None
@@ -139,7 +139,7 @@ def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "
         try:
             outputs = [outputs_of_layer(embeddings.layer(layer), embeddings.rows, data, items) for layer in layers]
             scored = [evaluate_outputs(data.kind, one, items.gold) for one in outputs]
-        except DataError:  # a layer of zeros, or one target: similarities have words for what is wrong
+        except DataError:  # a layer of zeros, or one target: similarities report the problem
             return None
         pairs = [(one, evaluated.threshold) for one, evaluated in zip(outputs, scored, strict=True)]
         groups.append(
@@ -157,7 +157,7 @@ def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "
 
 
 def _is_array(value: object) -> bool:
-    """Return whether it is an array, arrays by layer, or a file of arrays."""
+    """Return whether a value is an array, arrays by layer, or a file of arrays."""
     if isinstance(value, str | Path):
         return Path(value).suffix in SUFFIXES
     if isinstance(value, list | tuple) and value:
@@ -166,7 +166,7 @@ def _is_array(value: object) -> bool:
 
 
 def _compare_arrays(model: Any, reference: Any, measure: Measure, *, intervals: bool, device: str) -> SimilarityMap:
-    """Return the map of arrays, a layer each."""
+    """Return the map of arrays by layer."""
     level = current().level if intervals else None
     pair = (model, reference)
     first, second = map(_layers_of, pair)
@@ -203,21 +203,21 @@ def compare_all(
     """Return the similarity of one model to each of several references, from one pass over the texts.
 
     Args:
-        model: What `extract` returned for the model.
-        references: What it returned for the references, with the same texts.
-        measure: By its name, such as svcca, or an instance; debiased linear CKA of raw features by default.
+        model: Embeddings of the model, from `extract`.
+        references: Embeddings of the references, for the same texts.
+        measure: Name of a measure, such as svcca, or an instance; debiased linear CKA of raw features by default.
         alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
-            relative-depth where the depths differ.
-        intervals: Whether there are intervals, bands and paired differences between references; they take time and
+            relative-depth if the depths differ.
+        intervals: Whether to compute intervals, bands and paired differences between references, which take time and
             memory.
-        groups: Which group each text is from, such as a document, if texts of one group are not independent.
-        device: auto, cpu, cuda or cuda:1: where CKA is computed.
+        groups: The group of each text, such as a document, if texts of one group are not independent.
+        device: auto, cpu, cuda or cuda:1, the device for CKA.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
-        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+        DegenerateLayerError: If the similarity of a layer is undefined: constant, or fewer than four texts.
         DataError: If there is no reference, no group for a text, or the alignment does not fit: previous-layer
-            takes two layers that differ between texts.
+            needs two layers that differ between texts.
     """
     measure, level = as_measure(measure), current().level if intervals else None
     if not references:
@@ -228,7 +228,7 @@ def compare_all(
         )
     if alignment == "previous-layer" and len(model.layers) < 2:
         raise DataError(
-            f"{model.model.name}: expected two layers that differ between texts to compare with each other, got one"
+            f"{model.model.name}: expected two layers that differ between texts, to compare with each other, got one"
         )
     for reference in references:
         _check_same_texts(model, reference)
@@ -293,7 +293,7 @@ def _compared(
     curves = []
     for estimate, reference, alignment in zip(first, references, alignments, strict=True):
         curve = estimate.curve(alignment)
-        partners = map(reference.nearest, curve.reference_layers)  # of a layer that is left out
+        partners = map(reference.nearest, curve.reference_layers)  # for layers left out
         curves.append(dataclasses.replace(curve, reference_layers=tuple(partners)))
     comparisons = []
     for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
@@ -333,13 +333,13 @@ def _estimates(
     groups: NDArray[np.intp] | None,
     device: str,
 ) -> Sequence[CKAEstimate | MeasureEstimate]:
-    """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
+    """Return one estimate per reference, and for CKA one more per reference of the other normalization."""
     if not isinstance(measure, CKA):
         compared = functools.partial(
             measure_layers, _layers(model), measure=measure, level=level, groups=groups, model_name=model.model.name
         )
         return [*in_parts(lambda other: compared(_layers(other), reference_name=other.model.name), references)]
-    # A model against itself is read once.
+    # A model compared with itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
     other = dataclasses.replace(measure, normalize="zscore" if measure.normalize == "raw" else "raw")
@@ -354,7 +354,7 @@ def _estimates(
 
 
 def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
-    """Return diagnostics of each layer: what can distort its similarities; computed once for stored embeddings.
+    """Return diagnostics of each layer for what can distort similarities; computed once for stored embeddings.
 
     Raises:
         DegenerateLayerError: If a layer is constant or has fewer than four texts.
@@ -372,10 +372,10 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
 
 
 def groups_of(texts: Sequence[str], groups: Mapping[str, str]) -> list[int]:
-    """Return which group each text is of, counted from 0.
+    """Return the group number of each text, from 0.
 
     Raises:
-        DataError: If they are no mapping, or there is no group for a text.
+        DataError: If `groups` is not a mapping, or a text has no group.
     """
     if not isinstance(groups, Mapping):
         raise DataError(
@@ -407,8 +407,8 @@ def _warnings(
         return warnings
     differ = " and ".join(sorted({name for name, _ in model.settings.items() ^ reference.settings.items()}))
     return (
-        f"{model.model.name} and {reference.model.name} were embedded with different {differ}: what differs between "
-        "them may come from that",
+        f"{model.model.name} and {reference.model.name} were embedded with different {differ}: this may explain "
+        "differences between them",
         *warnings,
     )
 
@@ -425,9 +425,9 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
     bare = {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare}
     if len(many.bare) > len(few.bare) and bare == set(few.bare):
         raise MisalignedSamplesError(
-            f"{many.model.name} has prompts for queries and documents and {few.model.name} has none, so that a query "
-            "which is also a document is two texts for one model and one for the other: give the task prompts, which "
-            "both models then have, or empty ones"
+            f"{many.model.name} has prompts for queries and documents and {few.model.name} has none, so that a text "
+            "that is both a query and a document counts twice for one model only: give the task prompts for both, or "
+            "empty ones"
         )
     same = set(model.distinct) == set(reference.distinct)
     raise MisalignedSamplesError(

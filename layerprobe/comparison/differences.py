@@ -1,4 +1,4 @@
-"""Two results of one kind -> their differences by layer, with errors. Knows scores by layer, no kind of result."""
+"""Differences between two results of one kind by layer, with errors. Knows scores by layer, no kind of result."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Differences(Shown):
-    """Two results of one kind compared layer by layer: the scores of the second less those of the first."""
+    """Two results of one kind compared layer by layer: the scores of the second minus those of the first."""
 
     results: tuple[str, str]
-    """What the two are called."""
+    """Names of the two results."""
     task: str
     split: str
     primary: str
     unit: str
-    """What an item is called."""
+    """Name of an item."""
     n_items: int | None
-    """That both are scored on; None where items were not saved."""
+    """Number of common items; None if items were not saved."""
     layers: tuple[int, ...]
-    """Those that both have."""
+    """Common layers."""
     scores: tuple[tuple[float, float], ...]
-    """By layer, of the first and the second result, x 100."""
+    """Scores x 100 of the first and the second result, by layer."""
     errors: tuple[Interval | None, ...]
-    """By layer, of the difference, each at its share of the level, so that all hold together; None where nothing is
-    known of the error."""
+    """Intervals of the differences by layer, jointly valid at the level (each has its share); None if the error is
+    unknown."""
     level: float
-    """Of all intervals together."""
+    """Joint confidence level of all intervals."""
     notes: tuple[str, ...] = ()
-    """What errors are of, and which layers are left out."""
+    """Sources of error, and layers left out."""
     warnings: tuple[str, ...] = ()
-    """Those of both results, with their names."""
+    """Warnings of both results, with their names."""
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -61,7 +61,7 @@ class Differences(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """At which layers the second result scores higher or lower, and where the difference is largest."""
+        """The layers at which the second result scores higher or lower, and the largest difference."""
         signs = [error.sign if error else 0 for error in self.errors]
         higher, lower = (
             tuple(layer for layer, sign in zip(self.layers, signs, strict=True) if sign == of) for of in (1, -1)
@@ -104,15 +104,15 @@ class Differences(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The task, and what errors are of."""
+        """The task, and the sources of error."""
         return {"Task": self.task, "Errors": "; ".join(self.notes)}
 
     @property
     def table(self) -> Table:
-        """A row a layer: both scores, and their difference with its interval."""
+        """One row per layer: both scores, and their difference with its interval."""
         of_scores, of_errors, title = columns_of(self.scores), columns_of(self.errors), metric_title(self.primary)
         first, second = self.results
-        quantity, unit = points(self.primary, self.split), f"{title} × 100, {second} less {first}"
+        quantity, unit = points(self.primary, self.split), f"{title} × 100, {second} minus {first}"
         items = "" if self.n_items is None else f", {counted(self.n_items, self.unit)}"
         return Table(
             title="Differences by layer",
@@ -126,13 +126,13 @@ class Differences(Shown):
                     lambda error: error.interval,
                     title=f"{in_percent(self.level)} interval",
                     form="+.2f",
-                    meaning="Of the difference; all layers share the level.",
+                    meaning="Interval of the difference, jointly for all layers.",
                     interval=True,
                     over="over all layers together",
                 ),
                 of_errors("flag", lambda error: {1: "higher", -1: "lower", 0: None}[error.sign]),
             ),
-            notes=(f"{title} x 100 on {split_title(self.split)}{items}; differences are {second} less {first}.",),
+            notes=(f"{title} x 100 on {split_title(self.split)}{items}; differences are {second} minus {first}.",),
             charts=(
                 Chart(lines=(Line("difference", interval="interval"),), name="differences", limit=0.0),
                 Chart(lines=(Line("first"), Line("second")), name="scores"),
@@ -141,16 +141,16 @@ class Differences(Shown):
 
 
 def compare_results(first: object, second: object, *, names: tuple[str, str] | None = None) -> Differences:
-    """Return the differences of two results of one kind by layer: the scores of the second less those of the first.
+    """Return the differences between two results of one kind by layer: the second scores minus the first.
 
-    Errors are over the items that both share, in pairs, and over seeds: in pairs where both have the same, else
-    independent. All intervals hold together (Bonferroni).
+    Errors are over the common items, in pairs, and over seeds: in pairs if both have the same, else independent. All
+    intervals are jointly valid (Bonferroni).
 
     Args:
-        first: What `score`, `probe` or `finetune` returned for one model on one task, or `find` by the layers that it
-            fine-tuned; `lp.load` reads a saved one.
-        second: Likewise, of the same kind, task, metric and items.
-        names: What to call them; by default by their models.
+        first: A result of `score`, `probe` or `finetune` for one model on one task, or of `find`, whose fine-tuned
+            layers count; `lp.load` reads a saved one.
+        second: Likewise, with the same kind, task, metric and items.
+        names: Names of the two; by default those of their models.
 
     Raises:
         DataError: If they are not two such results.
@@ -178,7 +178,7 @@ def compare_results(first: object, second: object, *, names: tuple[str, str] | N
     notes = [_errors_note(a, errors, paired=paired)]
     for name, one, other in ((first_name, a, b), (second_name, b, a)):
         if alone := sorted(one.scores.keys() - other.scores.keys()):
-            notes.append(f"layers of {name} alone are left out: {', '.join(spans(alone))}")
+            notes.append(f"layers only in {name} are left out: {', '.join(spans(alone))}")
     return Differences(
         results=(first_name, second_name),
         task=b.task,
@@ -212,14 +212,14 @@ def _scored_layers(result: object) -> ScoredLayers:
 def _errors(
     a: ScoredLayers, b: ScoredLayers, layers: list[int], level: float, *, paired: bool
 ) -> list[Interval | None]:
-    """Return the differences of the second less the first, each at a level; None where nothing is known of an error.
+    """Return the differences, second minus first, each at a level; None if the error is unknown.
 
     With C the covariance over items of scores by seed, and s^2 the variance over seeds,
 
         variance = C between different seeds + max(s^2 / S of the layer, its mean over layers),
 
-    which has the degrees of freedom of the items and of the seeds of all layers, by their shares: a few seeds say
-    little of one layer. Without items that both share the variances of the two are added.
+    with the degrees of freedom of the items and of the seeds of all layers, weighted by their shares: a few seeds say
+    little about one layer. Without common items, the variances of the two are added.
     """
     links, psi = None, None
     if paired and a.influences is not None and b.influences is not None:
@@ -228,7 +228,7 @@ def _errors(
             return [None for _ in layers]
     elif any(layer not in one.errors for one in (a, b) for layer in layers):
         return [None for _ in layers]
-    drawn = [_of_seeds(a, b, layer) for layer in layers]
+    drawn = [_seed_variance(a, b, layer) for layer in layers]
     seed_freedom, mean_of_seeds = sum(freedom for _, freedom in drawn), statistics.fmean(of for of, _ in drawn)
     metric = a.primary if a.primary in METRICS else None
     errors: list[Interval | None] = []
@@ -240,7 +240,10 @@ def _errors(
             n, units = pair[0].n_items, float(min(error.n_items or 2 for error in pair))
         else:
             first, second = psi[0][layer], psi[1][layer]
-            n, of_items = first.shape[1], _of_items(first, second, links, same=a.seeds.get(layer) == b.seeds.get(layer))
+            n, of_items = (
+                first.shape[1],
+                _item_variance(first, second, links, same=a.seeds.get(layer) == b.seeds.get(layer)),
+            )
             of_items, units = max(of_items, least_variance(n, links) if metric else 0.0), item_units(n, links)
         of_seeds = max(of_layer, mean_of_seeds)
         error = math.sqrt(of_items + of_seeds)
@@ -267,12 +270,12 @@ def _errors(
 
 
 def _n_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> int:
-    """Return how many seeds, or foldings, the one with fewer has."""
+    """Return the smaller number of seeds, or foldings, of the two."""
     return min(max(len(one.scores[layer]), one.errors[layer].n_seeds if layer in one.errors else 1) for one in (a, b))
 
 
-def _of_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]:
-    """Return the variance over seeds of a difference of means, and its degrees of freedom; 0 of none."""
+def _seed_variance(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]:
+    """Return the variance over seeds of a difference of means, and its degrees of freedom; 0 and 0 without seeds."""
     if layer in a.seeds and a.seeds[layer] == b.seeds.get(layer):
         values = [second - first for first, second in zip(a.scores[layer], b.scores[layer], strict=True)]
         return (statistics.variance(values) / len(values), len(values) - 1) if len(values) > 1 else (0.0, 0)
@@ -281,8 +284,8 @@ def _of_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]
     return sum(of for of, _ in variances), sum(freedom for _, freedom in variances)
 
 
-def _of_items(first: Array, second: Array, links: Links | None, *, same: bool) -> float:
-    """Return the variance over items of a difference of means over seeds: what items do to all seeds alike."""
+def _item_variance(first: Array, second: Array, links: Links | None, *, same: bool) -> float:
+    """Return the variance over items of a difference of means over seeds: the effect common to all seeds."""
     if same:
         return common_variance(item_covariance(second - first, links))
     covariance, n = item_covariance(np.concatenate([first, second]), links), len(first)
@@ -291,10 +294,10 @@ def _of_items(first: Array, second: Array, links: Links | None, *, same: bool) -
 
 
 def _errors_note(a: ScoredLayers, errors: list[Interval | None], *, paired: bool) -> str:
-    """Return what errors are of."""
+    """Return a note on the sources of error."""
     if not any(errors):
-        return "nothing is known of the errors: results of this version, of two items or more, say it"
+        return "standard errors are unknown: they need results of this version with at least two items"
     if not paired:
-        return "errors of the two are taken as independent, which is wider, as items were not saved with both"
+        return "the errors of the two are treated as independent (wider), because items were not saved with both"
     drawn = f" and new {'seeds' if a.seeds else 'foldings'}" if any(e and e.seeds_error for e in errors) else ""
-    return f"errors are over new {plural(a.unit)}{drawn}; both results are of the same {plural(a.unit)}"
+    return f"errors are over new {plural(a.unit)}{drawn}; both results have the same {plural(a.unit)}"

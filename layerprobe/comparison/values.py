@@ -18,14 +18,14 @@ from layerprobe.results.table import Bounds, Column, Table, columns_of, p_value,
 from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 SMALL = 0.05
-"""By how much a similarity may lie below the highest one without being called a fall, as by the rule of `predict`."""
+"""Largest distance below the highest similarity that is not called a fall, as in the rule of `predict`."""
 ALIGNMENTS = {
     "same-index": "each layer with the reference's layer of the same index",
     "relative-depth": "each layer with the reference's layer at the same relative depth",
-    "best-match": "each layer with the reference's layer that it resembles most",
-    "previous-layer": "each layer with the one before; layer 0, which has none, with itself",
+    "best-match": "each layer with the most similar layer of the reference",
+    "previous-layer": "each layer with the one before; layer 0 with itself",
 }
-_TEST = "Two-sided, of no difference on the same texts; of one test alone: some of many are small by chance."
+_TEST = "Two-sided, for no difference on the same texts; one test alone: some of many are small by chance."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -35,47 +35,47 @@ class Comparison(Shown):
     model: ModelDescription
     """The model under study."""
     reference: ModelDescription
-    """What it is compared with."""
+    """The model it is compared with."""
     texts_digest: str
-    """sha256 of the texts that both embedded."""
+    """sha256 of the common texts."""
     pooling: Pooling
-    """Of the model, and of the reference unless its settings say otherwise."""
+    """Pooling of the model, and of the reference unless its settings differ."""
     map: SimilarityMap
     """Every layer of the model against every layer of the reference."""
     curve: SimilarityCurve
     """One value of the map for every layer of the model."""
     other_normalization: SimilarityMap | None = None
-    """The same measure of z-scored features where `map` is of raw ones, and the other way round."""
+    """The same measure on z-scored features if `map` has raw ones, and vice versa."""
     steps: tuple[Interval, ...] = ()
     """The curve's change from each layer to the next."""
     model_diagnostics: tuple[LayerDiagnostics, ...] = ()
-    """By layer of the model."""
+    """Diagnostics by layer of the model."""
     reference_diagnostics: tuple[LayerDiagnostics, ...] = ()
-    """By layer of the reference."""
+    """Diagnostics by layer of the reference."""
     settings: dict[str, str] = field(default_factory=dict)
-    """How the model's texts were embedded, where not by default: prompt, max_length, pooling and others."""
+    """Embedding settings of the model that differ from the default: prompt, max_length, pooling and others."""
     reference_settings: dict[str, str] = field(default_factory=dict)
-    """The same of the reference."""
+    """The same for the reference."""
     unit: Modality = "text"
-    """What was embedded."""
+    """Type of the samples."""
     warnings: tuple[str, ...] = ()
-    """What a reader of the values should know, in plain words."""
+    """Warnings for readers of the values."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
-    """Whence its page has single items, an `ItemSource`; None where texts were compared that are of no task."""
+    """Source of single items for the page, an `ItemSource`; None for texts without a task."""
 
     @property
     def layers(self) -> range:
-        """Those of the model that are not left out."""
+        """The layers of the model that are not left out."""
         return self.map.layers[0]
 
     @property
     def alone(self) -> bool:
-        """Whether there is no reference: a model was compared with itself, each layer with the one before."""
+        """Whether there is no reference: each layer of a model was compared with the one before."""
         return self.curve.alignment == "previous-layer"
 
     @property
     def changes(self) -> dict[int, Interval]:
-        """The curve's change from the layer before, by layer; none where the layer before is compared with itself."""
+        """The curve's change from the layer before, by layer; absent if the layer before is compared with itself."""
         layers = self.layers[1 + self.alone :]
         return {layer: step for layer, step in enumerate(self.steps, start=1) if layer in layers}
 
@@ -93,7 +93,7 @@ class Comparison(Shown):
         return Fact(value=value, unit="similarity", interval=ends, level=errors.level)
 
     def less(self, layer: int, other: int) -> Fact:
-        """Return by how much a layer is more similar than another one, on the same texts, with its interval."""
+        """Return the similarity of a layer minus that of another one, on the same texts, with its interval."""
         difference, errors = self.curve.values[layer] - self.curve.values[other], self.curve.uncertainty
         if errors is None or not self.steps:
             return Fact(value=difference, unit="similarity")
@@ -107,12 +107,12 @@ class Comparison(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Whether the last layers are less similar than others, or of a model alone which block changes most."""
+        """Whether the last layers are less similar than others; without a reference, the block that changes most."""
         return Comparisons(comparisons=(self,)).conclusion
 
     @property
     def checks(self) -> Iterator[Check]:
-        """Yield whether the other normalisation says the same, and what could distort similarities."""
+        """Yield checks of the other normalisation, and of what could distort similarities."""
         if self.other_normalization is not None and not self.alone:
             top, last, values = self.peak, self.last, self.other_normalization.values
             at_top, at_last = (values[layer][self.curve.reference_layers[layer]] for layer in (top, last))
@@ -133,7 +133,7 @@ class Comparison(Shown):
 
     @property
     def peak(self) -> int:
-        """The most similar layer before the last one, layer 0 aside, where no block has changed the embeddings."""
+        """The most similar layer before the last one, without layer 0, where no block has changed the embeddings."""
         before = self.layers[:-1]
         return max([layer for layer in before if layer] or before or self.layers, key=self.curve.values.__getitem__)
 
@@ -153,7 +153,7 @@ class Comparison(Shown):
         return Comparisons(comparisons=(self,)).sources
 
     def among(self, differences: Sequence[Interval], label: Callable[[str], str], *, several: bool) -> Table:
-        """Return the rows of this reference; of several with differences to the first, and names by `label`."""
+        """Return the table of this reference; with several references, with differences to the first and names."""
         curve, errors = self.curve, self.curve.uncertainty
         pairs, level = tuple(enumerate(curve.reference_layers)), f"{in_percent(errors.level)} " if errors else ""
         against = "the layer before" if self.alone else "each reference" if several else "the reference"
@@ -196,7 +196,7 @@ class Comparison(Shown):
         )
 
     def map_table(self, model: str, reference: str) -> Table:
-        """Return a row a pair of layers, drawn as a map; of both normalisations, where there are two."""
+        """Return one row per pair of layers, drawn as a map, for one or both normalisations."""
         table, other = self.map.between(model, reference), self.other_normalization
         on_curve = set(enumerate(self.curve.reference_layers))
         cells = self.map.cells
@@ -231,8 +231,8 @@ def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
 
 
 def _difference(name: str, differences: Sequence[Interval | None], *, more: bool) -> tuple[Column, ...]:
-    """Return the columns of differences by layer, with interval and test; more: all of them only if asked for."""
-    title = name.replace("less_first", "less the first")
+    """Return the columns of differences by layer, with interval and test; `more` hides them by default."""
+    title = name.replace("less_first", "minus the first")
     bounds = (difference.interval if difference else None for difference in differences)
     tests = [difference and difference.p_value for difference in differences]
     return (
@@ -243,7 +243,7 @@ def _difference(name: str, differences: Sequence[Interval | None], *, more: bool
 
 
 def diagnostics_table(rows: Sequence[tuple[str, int, LayerDiagnostics]]) -> Table:
-    """Return what similarities can suffer from, a row a model and layer."""
+    """Return the table of diagnostics, one row per model and layer."""
     names, layers, diagnosed = zip(*rows, strict=True)
     column = columns_of(diagnosed)
     return Table(
@@ -252,8 +252,13 @@ def diagnostics_table(rows: Sequence[tuple[str, int, LayerDiagnostics]]) -> Tabl
             Column("model", names, shown=len(set(names)) > 1),
             Column("layer", layers),
             column("copies", lambda layer: layer.duplicates, meaning="Texts with the embedding of an earlier one."),
-            column("mean_cosine", form=".3f", meaning="Of two texts; near 1 all embeddings point the same way."),
-            column("top_feature", lambda layer: layer.top_dimension_share, form=percent, meaning="Of the variance."),
+            column("mean_cosine", form=".3f", meaning="Mean over pairs; near 1 all embeddings point one way."),
+            column(
+                "top_feature",
+                lambda layer: layer.top_dimension_share,
+                form=percent,
+                meaning="Its share of the variance.",
+            ),
             column("effective_rank", form=".1f"),
             column("top_three", lambda layer: layer.top_three_share, form=percent, more=True),
             column("intrinsic_dimension", form=".1f", more=True),
@@ -273,21 +278,21 @@ class Comparisons(Shown):
     """One model compared with any number of others on the same texts."""
 
     comparisons: tuple[Comparison, ...]
-    """One a reference."""
+    """One comparison per reference."""
     differences: tuple[tuple[Interval, ...], ...] = ()
-    """For each reference but the first, by layer of the model: its curve less that of the first."""
+    """Curve of each further reference minus that of the first, by layer of the model."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
-    """As of a `Comparison`."""
+    """As in `Comparison`."""
 
     @property
     def labels(self) -> list[str]:
-        """What the model and each reference are called."""
+        """Names of the model and the references."""
         names = [one.reference.name for one in self.comparisons]
         return numbers.labels(distinct_names([self.comparisons[0].model.name, *names]))
 
     @property
     def conclusion(self) -> Conclusion:
-        """Where similarity falls, which of several references is closest, or which block of a model changes most."""
+        """The fall of similarity, the closest of several references, or the block of a model that changes most."""
         first, (model, *references) = self.comparisons[0], self.labels
         of_case = self._several if references[1:] else self._alone if first.alone else self._falls
         case, verdict, facts, names = of_case(first)
@@ -323,7 +328,7 @@ class Comparisons(Shown):
         return "fall" if is_fall else "level", verdict, facts, {"top_layer": top}
 
     def _alone(self, one: Comparison) -> Answer:
-        """Return which block changes the embeddings most."""
+        """Return the block that changes the embeddings most."""
         block, *others = sorted(one.layers[1:], key=one.curve.values.__getitem__)
         least = one.similarity(block)
         if not others:
@@ -334,7 +339,7 @@ class Comparisons(Shown):
         return "alone", verdict, {"least": least, "lead": lead}, {"block": block, "next_block": others[0]}
 
     def _several(self, one: Comparison) -> Answer:
-        """Return which reference the last layer is most similar to."""
+        """Return the reference that the last layer is most similar to."""
         last, labels = one.last, self.labels[1:]
         places = sorted(range(len(labels)), key=lambda i: self.comparisons[i].curve.values[last], reverse=True)
         best, second = (self.comparisons[i].similarity(last) for i in places[:2])
@@ -351,7 +356,7 @@ class Comparisons(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a reference and layer: similarity and change; of further references the difference to the first."""
+        """One row per reference and layer: similarity, change, and the difference to the first reference."""
         differences = ((), *(self.differences or ((),) * (len(self.comparisons) - 1)))
         names, several = [one.reference.name for one in self.comparisons], len(self.comparisons) > 1
         label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
@@ -360,7 +365,7 @@ class Comparisons(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """A map a reference, and diagnostics of the layers of all models."""
+        """One map per reference, and diagnostics of the layers of all models."""
         first, (model, *references) = self.comparisons[0], self.labels
         rows = [(model, first.model_diagnostics, first.layers)]
         if not first.alone:
@@ -391,7 +396,7 @@ class Comparisons(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of all comparisons."""
+        """The warnings of all comparisons."""
         return tuple(dict.fromkeys(warning for one in self.comparisons for warning in one.warnings))
 
     @property

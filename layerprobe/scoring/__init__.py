@@ -1,1 +1,1 @@
-"""Embeddings and labels -> scores of every layer without fine-tuning."""
+"""Scores of every layer without fine-tuning, from embeddings and labels."""

@@ -14,25 +14,25 @@ Array = NDArray[np.float64]
 
 STEPS = 1000
 LOGIT_VARIANCE = 10.0
-"""Of a probe's logits under its prior: the L2 penalty is that of weights with this variance over the features."""
+"""Prior variance of a probe's logits: the L2 penalty corresponds to weights with this variance over the features."""
 NEVER = -1e9
-"""The logit of a class that no training example has."""
+"""Logit of a class without training examples."""
 PENALTIES = tuple(10.0**power for power in range(0, 7))
-"""The cross-validation chooses among them; features have a standard deviation of 1."""
+"""Penalties for the cross-validation; features have a standard deviation of 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Probe:
-    """How embeddings become features, and what is fitted on them."""
+    """The features of embeddings, and the model fitted on them."""
 
     kept: str
-    """Where the store has its scores."""
+    """Name of its scores in the store."""
     version: int
-    """Raised where its numbers change."""
+    """Version, raised when its numbers change."""
     features: Callable[[NDArray[np.float32], NDArray[np.float32] | None], NDArray[Any]]
-    """(n, width) embeddings of first and of second texts, None for single ones -> (n, features)."""
+    """Function from (n, width) embeddings of first and second texts (None for single ones) to (n, features)."""
     fit: Callable[[NDArray[Any], Array, NDArray[Any]], Array]
-    """(n, features) of the train split, (n,) targets, (m, features) -> outputs for the latter."""
+    """Function from (n, features) of the train split, (n,) targets and (m, features) to outputs for the latter."""
 
 
 def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float32]:
@@ -41,7 +41,7 @@ def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> 
 
 
 def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
-    """Fit logistic regression and return its probabilities for other features, (m, classes up to the highest, or 2).
+    """Fit logistic regression and return its probabilities for other features, (m, highest class + 1, at least 2).
 
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
     C = 10 / features. Targets are class numbers; one that does not occur has probability 0.
@@ -59,9 +59,9 @@ def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray
 def logistic_weights(
     train: NDArray[np.float32], targets: NDArray[np.intp], n_classes: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Fit `logistic_probe` and return its weights for unscaled features, so that other code can apply them.
+    """Fit `logistic_probe` and return its weights for unscaled features, for use by other code.
 
-    A class that is not among the targets is never the highest.
+    A class that is not among the targets never has the highest logit.
 
     Returns:
         (width, classes) and (classes,): features @ weights + bias are logits.
@@ -73,7 +73,7 @@ def logistic_weights(
         bias[present] = 0
     else:
         model, mean, spread = _logistic(train, targets)
-        two = len(present) == 2  # of which scikit-learn has one row, the difference
+        two = len(present) == 2  # scikit-learn then has one row, the difference
         rows = np.concatenate([0 * model.coef_, model.coef_]) if two else model.coef_
         weights[:, present] = (rows / spread).T
         bias[present] = np.append(0, model.intercept_) if two else model.intercept_
@@ -82,12 +82,12 @@ def logistic_weights(
 
 
 def _logistic(train: NDArray[np.float32], targets: NDArray[Any]) -> tuple[Any, NDArray[Any], NDArray[Any]]:
-    """Return logistic regression, fitted on features less their mean over their standard deviation, and these."""
+    """Return logistic regression fitted on standardised features, with their means and standard deviations."""
     from sklearn.linear_model import LogisticRegression  # takes a second to load
 
     mean, spread = train.mean(axis=0), train.std(axis=0)
-    spread[spread == 0] = 1.0  # a feature that is the same everywhere says nothing
-    # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+    spread[spread == 0] = 1.0  # a constant feature
+    # after so many steps predictions no longer change, even if the gradient is not small enough yet
     with without_warnings():
         model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=STEPS)
         model.fit((train - mean) / spread, targets.astype(int))
@@ -95,7 +95,7 @@ def _logistic(train: NDArray[np.float32], targets: NDArray[Any]) -> tuple[Any, N
 
 
 def ridge_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> Array:
-    """Return u, or (|u - v|, u * v), which does not depend on which text comes first."""
+    """Return u, or (|u - v|, u * v), which does not depend on the order of the texts."""
     first, second = u.astype(np.float64), None if v is None else v.astype(np.float64)
     return first if second is None else np.concatenate([np.abs(first - second), first * second], axis=1)
 
@@ -108,7 +108,7 @@ def ridge_probe(train: Array, targets: Array, features: Array) -> Array:
     from sklearn.linear_model import RidgeCV  # takes a second to load
 
     mean, spread = train.mean(axis=0), train.std(axis=0)
-    spread[spread <= np.finfo(np.float32).eps * np.abs(mean)] = 1.0  # a feature that is the same everywhere
+    spread[spread <= np.finfo(np.float32).eps * np.abs(mean)] = 1.0  # a constant feature
     model = RidgeCV(alphas=PENALTIES).fit((train - mean) / spread, targets)
     outputs: Array = model.predict((features - mean) / spread)
     return outputs

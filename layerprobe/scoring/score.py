@@ -1,4 +1,4 @@
-"""`score`: models x tasks -> every layer with its score, error and cost, compared with the best. Knows no kind."""
+"""`score`: every layer of models on tasks with score, error and cost, compared with the best. Knows no kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
 Timing = Callable[[Sequence[Resolved]], Sequence[Sequence[tuple[float, float, float]]]]
-"""Models -> by model and layer, milliseconds of one text with their range: `layerprobe.profiling.run.milliseconds`."""
+"""Function from models to milliseconds of one text with their range, by model and layer:
+`layerprobe.profiling.run.milliseconds`."""
 
 
 def score(
@@ -41,27 +42,27 @@ def score(
     timing: Timing | None = None,
     tolerance: float = TOLERANCE,
 ) -> Scores:
-    """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
+    """Return the scores of the pretrained embeddings of every layer, for one or several models and tasks.
 
-    On one task all layers of all models are scored on the same items, so that differences are paired, and are in one
-    statement, see `against_best`: which may be the best, and how far the best is ahead of each at most; a probe and a
-    threshold count as given. Over several tasks each counts alike, and layers are compared by their means.
+    On one task all layers of all models are scored on the same items, so that differences are paired, with one joint
+    statement, see `against_best`: the layers that may be best, and how far each may be behind; errors of probes and
+    thresholds are not included. Several tasks have equal weight, and layers are compared by their means.
 
-    By default the test split is scored, or all of data that has no predefined split where nothing is fitted; of a list
-    of tasks, be it of one, the test split of each. Models are looked up before anything is spent; what was done before
-    one fails is in the store. The same model with other options needs a `display_name`.
+    By default the test split is scored, or all data without a predefined split if nothing is fitted; for a list of
+    tasks, even of one, the test split of each. Models are resolved before any computation; finished work is kept in
+    the store if one fails. The same model with other options needs a `display_name`.
 
     Args:
-        model: A name, a folder, or a `Model`; or a list of models.
-        task: What to score; or a list of tasks.
+        model: A name, a folder or a `Model`; or a list of models.
+        task: The task to score on, or a list of tasks.
         split: train, validation, test, or all.
-        timing: What measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
+        timing: Function that measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
         tolerance: Points that a smaller layer may be behind the best, on one task.
 
     Raises:
         ModelError: If a model cannot be loaded or truncated.
-        DataError: If it is no task, there is no such split, outputs of a layer cannot be scored, or layers of several
-            models cannot be compared.
+        DataError: If `task` is not a task, there is no such split, outputs of a layer cannot be scored, or layers of
+            several models cannot be compared.
         StoreError: If the store cannot be written.
     """
     check_tolerance(tolerance)
@@ -78,15 +79,15 @@ def score(
     if several_tasks:
         return _over_tasks(checkpoints, tasks, split or "test", timing)
     split = split or default_split(tasks[0], len(checkpoints))
-    return _on_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
+    return _score_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
 
 
 def default_split(task: Task, n_models: int = 1) -> TextSplit:
-    """Return what of one task is scored by default: the test split where validation chooses among further ways."""
+    """Return the default split of one task: test if validation chooses among further ways."""
     return "test" if KINDS[task.kind].ways is not None and n_models == 1 else task.scored
 
 
-# ---- one task: items, links and baselines that the kind gives -------------------------------------------
+# ---- one task: items, links and baselines of the kind ---------------------------------------------------
 
 
 Scored = tuple[LayerScores, Embeddings]
@@ -100,7 +101,7 @@ def _warnings(scored: Scored, several: bool) -> list[str]:
     return [*embeddings.warnings, *(f"{of}{warning}" for warning in scores.warnings)]
 
 
-def _on_task(
+def _score_task(
     checkpoints: Sequence[Resolved],
     task: Task,
     split: TextSplit,
@@ -115,9 +116,7 @@ def _on_task(
     influences = [by_model[i].influences[layer] for i, layer in rows if by_model[i].influences]
     compared = _compared(by_model, task, split, tolerance=tolerance)
     if compared is None and several:
-        raise DataError(
-            f"expected at least two {plural(kind.unit)} that share no text, by which layers can be compared"
-        )
+        raise DataError(f"expected at least two {plural(kind.unit)} without a common text, to compare layers")
     times = _times(checkpoints, timing)
     return Scores(
         models=tuple(described),
@@ -146,7 +145,7 @@ def _on_task(
 
 
 def item_source(checkpoints: Sequence[Resolved], task: Task, split: TextSplit, scored: Sequence[Scored]) -> ItemSource:
-    """Return whence a page has the items of a split, and what every layer of untrained models outputs for them."""
+    """Return the source of items of a split for a page, with the outputs of every layer of untrained models."""
     labels = distinct_names([embeddings.model.name for _, embeddings in scored])
     groups = tuple(map(partial(untrained_layers, task, split), checkpoints, scored, labels))
     best = max(range(len(groups)), key=lambda i: max(groups[i].scores))
@@ -159,7 +158,7 @@ def item_source(checkpoints: Sequence[Resolved], task: Task, split: TextSplit, s
 
 
 def untrained_layers(task: Task, split: TextSplit, checkpoint: Resolved, scored: Scored, label: str) -> LayerOutputs:
-    """Return what the layers of an untrained model output for the items of a split, for pages that show them."""
+    """Return the outputs of the layers of an untrained model for the items of a split, for pages."""
     scores, embeddings = scored
 
     def outputs() -> Sequence[tuple[Any, float | None]]:
@@ -179,7 +178,7 @@ def untrained_layers(task: Task, split: TextSplit, checkpoint: Resolved, scored:
 
 
 def _times(checkpoints: Sequence[Resolved], timing: Timing | None) -> Callable[[int, int], dict[str, Any]]:
-    """Return what each layer takes, as fields of `LayerOfModel`; nothing where it is not measured."""
+    """Return a function to the time of each layer, as fields of `LayerOfModel`; empty if not measured."""
     measured = None if timing is None else timing(checkpoints)
 
     def times(model: int, layer: int) -> dict[str, Any]:
@@ -192,7 +191,7 @@ def _times(checkpoints: Sequence[Resolved], timing: Timing | None) -> Callable[[
 
 
 def _task_scores(task: Task, split: TextSplit, model: int, scored: Scored) -> TaskScores:
-    """Return the scores of a model on a task, with those of each item where scores are means over items."""
+    """Return the scores of a model on a task, with those of each item if scores are means over items."""
     (scores, _), items = scored, task.split(split)
     return TaskScores(
         task=task.name,
@@ -243,7 +242,7 @@ def _over_tasks(
 def _compared(
     models: Sequence[LayerScores], task: Task, split: TextSplit, *, tolerance: float = TOLERANCE
 ) -> AgainstBest | None:
-    """Return the layers of models on a task, compared with the best; None where nothing is known of their errors."""
+    """Return the layers of models on a task, compared with the best; None if their errors are unknown."""
     rows = [(scores, layer) for scores in models for layer in scores.layers]
     if not all(scores.influences for scores in models):
         return None
@@ -265,13 +264,13 @@ def across_tasks(
 ) -> Scores:
     """Average the scores of every layer over several tasks and compare the layers of all models.
 
-    Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
-    larger here than on other tasks: the layers share what the level allows (Bonferroni).
+    Tasks have equal weight. The best layer was chosen by the same scores, so that its lead is larger here than on other
+    tasks: the error probability of the level is divided among the layers (Bonferroni).
 
     Args:
-        models: What the scores are of.
-        tasks: By task, and of each by model.
-        times: Model and layer -> what it takes, as fields of `LayerOfModel`.
+        models: The models.
+        tasks: Scores by task, and for each task by model.
+        times: Function from model and layer to its time, as fields of `LayerOfModel`.
     """
     level, by_task = current().level, [tasks[i : i + len(models)] for i in range(0, len(tasks), len(models))]
     rows = [
@@ -302,11 +301,11 @@ def across_tasks(
     return Scores(models=tuple(models), tasks=tuple(tasks), layers=tuple(layers), level=level)
 
 
-# ---- what can be compared -------------------------------------------------------------------------------
+# ---- checks of comparability ----------------------------------------------------------------------------
 
 
 def _check_tasks_differ(tasks: Sequence[Task]) -> None:
-    """Raise DataError for duplicate tasks (same name or data), which would make the error look too small."""
+    """Raise DataError for duplicate tasks (same name or data), which would underestimate the error."""
     for one, other in itertools.combinations(tasks, 2):
         if one.name == other.name:
             raise DataError(f"expected different tasks, got {one.name} twice")
@@ -315,11 +314,11 @@ def _check_tasks_differ(tasks: Sequence[Task]) -> None:
 
 
 def check_different(checkpoints: Sequence[Resolved]) -> None:
-    """Raise DataError if there is no model, or two are the same or called the same."""
+    """Raise DataError if there is no model, or two models or their names are the same."""
     if not checkpoints:
         raise DataError("expected at least one model, got none")
     for one, other in itertools.combinations(checkpoints, 2):
         if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
             raise DataError(f"expected different models, got {one.label} and {other.label}, which are the same")
         if one.label == other.label:
-            raise DataError(f"expected models of different names, got two called {one.label}: give a display_name")
+            raise DataError(f"expected models with different names, got two named {one.label}: give a display_name")

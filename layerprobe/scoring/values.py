@@ -1,4 +1,4 @@
-"""How well untrained embeddings do tasks: models x tasks x layers, as values. Computes nothing."""
+"""Scores of untrained embeddings by model, task and layer, as values. Computes nothing."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
 
 REVERSED = -20.0
-"""Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
+"""Correlation x 100 of all layers below which labels are probably reversed."""
 ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
 
 
@@ -29,39 +29,37 @@ ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerScores(LeavesOut, Shown):
-    """How well untrained embeddings of one model do a task, layer by layer."""
+    """Scores of the untrained embeddings of one model on a task, layer by layer."""
 
     by_layer = "metrics", "influences", "by_item"
 
     split: str
-    """validation, test, or all."""
+    """The scored split: validation, test, or all."""
     method: ScoreMethod
-    """cosine of the two embeddings of a pair, or of a query and a document; dot, their inner product; probe: a linear
-    model fitted on the embeddings of the train split; or centrality of sentences in their document."""
+    """cosine: of the two embeddings of a pair, or of a query and a document; dot: their inner product; probe: a linear
+    model fitted on the embeddings of the train split; centrality: of sentences in their document."""
     primary: str
-    """The metric that chooses a layer."""
+    """Name of the metric that chooses a layer."""
     metrics: dict[str, tuple[float, ...]]
-    """By layer, x 100."""
+    """Scores x 100 by metric and layer."""
     first_layer: int = field(default=0, metadata=RARE)
-    """The first layer that is not left out; scores before it repeat its own."""
+    """The first layer that is not left out; earlier scores repeat its own."""
     collapsed: int = field(default=0, metadata=RARE)
-    """How many of the last layers give all texts one embedding and are left out; they repeat the score before them."""
+    """Number of last layers left out because they give all texts the same embedding; they repeat the score before."""
     influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
-    """By layer, what each item adds to the primary metric, see `layerprobe.metrics.scores`; empty where that was not
-    kept."""
+    """Influences of the items on the primary metric, by layer, see `layerprobe.metrics.scores`; empty if not kept."""
     by_item: dict[str, tuple[tuple[float, ...], ...]] | None = field(default=None, metadata=RARE)
-    """By metric and layer, the score of each item, x 100, where scores are means over items; None where that was not
-    kept."""
+    """Scores of the items x 100, by metric and layer, if scores are means over items; None if not kept."""
     cautions: tuple[str, ...] = field(default=(), metadata=RARE)
-    """What a reader should know about the embeddings, in plain words; empty where that stands beside the scores."""
+    """Warnings about the embeddings; empty if they are elsewhere in the result."""
     floor: Floor | None = field(default=None, metadata=RARE)
-    """What a trivial answer scores on the same items by the primary metric; None where there is none."""
+    """Score of a trivial baseline on the same items by the primary metric; None if there is none."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
-    """The layers from the first one on, by the primary metric; None where nothing is known of the errors."""
+    """Comparison of the layers from `first_layer`, by the primary metric; None if errors are unknown."""
     outputs: tuple[tuple[Any, float | None], ...] = field(default=(), compare=False, metadata=IN_MEMORY)
-    """By layer, what was scored, and the threshold of kinds that have one; empty unless `outputs` of the context."""
+    """Scored outputs and the threshold, if the kind has one, by layer; empty unless `outputs` of the context."""
     n_items: tuple[int, int] | None = field(default=None, metadata=RARE)
-    """How many items were scored, drawn at random, and of how many; None where all were."""
+    """Number of scored items, drawn at random, and of all items; None if all were scored."""
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -70,26 +68,26 @@ class LayerScores(LeavesOut, Shown):
 
     @property
     def layers(self) -> range:
-        """Those that are not left out."""
+        """The layers that are not left out."""
         return range(self.first_layer, len(self.scores) - self.collapsed)
 
     def own(self, layer: int) -> float | None:
-        """Return the primary metric of a layer, x 100; None where it is left out."""
+        """Return the primary metric of a layer, x 100; None if it is left out."""
         return self.scores[layer] if layer in self.layers else None
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest primary metric, the earlier one of equals."""
+        """The layer with the highest primary metric, the earlier of equals."""
         return self.layers[best_of([self.scores[layer] for layer in self.layers])]
 
     @property
     def on_floor(self) -> bool:
-        """Whether no layer is above the floor with its error: then none is recommended."""
+        """Whether no layer is significantly above the floor, so that none is recommended."""
         return self.compared is not None and self.compared.on_floor
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know: about the embeddings, and what speaks against the labels."""
+        """Warnings about the embeddings and about reversed labels."""
         if self.scores[self.best_layer] >= REVERSED:
             return self.cautions
         what = f"every layer has a {metric_title(self.primary)} x 100 below {REVERSED:g}"
@@ -103,11 +101,11 @@ class LayerScores(LeavesOut, Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer is best without fine-tuning, and which may be."""
+        """The best layer without fine-tuning, and layers that may be as good."""
         return self.conclusion_of(self.compared)
 
     def conclusion_of(self, compared: AgainstBest | None) -> Conclusion:
-        """Return what it says by a comparison of its layers."""
+        """Return the conclusion from a comparison of its layers."""
         best, last = self.best_layer, len(self.scores) - 1
         facts = {"score": Fact(value=self.scores[best], unit="score", split=self.split)}
         facts |= {} if compared is None else compared.facts(self.split)
@@ -135,7 +133,7 @@ FIRST = ("score", "gain", "over last", "behind")
 
 
 def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name: str = "scores") -> Chart:
-    """Return the chart of scores by layer, with intervals and the floor where `compared_columns` has them."""
+    """Return the chart of scores by layer, with intervals and the floor if `compared_columns` has them."""
     interval = "interval" if compared else ""
     floor = "floor" if compared is not None and floor_columns([compared.floor]) else ""
     return Chart(
@@ -149,12 +147,12 @@ def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name
 
 
 def compared_columns(compared: AgainstBest | None, rows: Sequence[int | None] = ()) -> tuple[Column, ...]:
-    """Return the columns interval, at most behind, and floor; `rows` are numbers of what was compared, None for no."""
+    """Return the columns interval, at most behind, and floor; `rows` are numbers in the comparison, None if absent."""
     if compared is None:
         return ()
     column = columns_of(rows or range(len(compared.scores)))
-    about = "On other items; the lower end of the best score allows for its having been chosen."
-    behind = "Points that the best is ahead at most, true of all rows together."
+    about = "Over new items; the lower end of the best score is corrected for its selection."
+    behind = "Upper bound on points behind the best, jointly for all rows."
     return (
         column(
             "interval",
@@ -171,15 +169,15 @@ def compared_columns(compared: AgainstBest | None, rows: Sequence[int | None] = 
 
 
 def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
-    """Return the column of the most that each row can be behind the best; empty where no row was compared."""
+    """Return the column of upper bounds on how far each row is behind the best; empty without a comparison."""
     if not any(points is not None for points in behind):
         return ()
-    about = "Points that the best layer is ahead at most on test, true of all layers together."
+    about = "Upper bound on points behind the best layer on test, jointly for all layers."
     return (Column("behind", behind, "at most behind", ".2f", meaning=about, more=True),)
 
 
 def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
-    """Return the column of floors, with a note on what they are; empty where no row has one above or below 0."""
+    """Return the column of floors with their explanation; empty if no row has one other than 0."""
     by = dict.fromkeys(floor.by for floor in floors if floor is not None)
     if not any(floor.value for floor in floors if floor is not None):
         return ()
@@ -200,15 +198,15 @@ def _table_of_layers(
     costs: Sequence[float] = (),
     charts: Sequence[Chart] = (),
 ) -> Table:
-    """Return a row a model and layer of one task: its scores by every metric, and how it compares with the best.
+    """Return one row per model and layer of one task: scores by every metric, and the comparison with the best.
 
     Args:
-        models: The scores of each.
-        compared: Their layers, without those that are left out, in their order.
-        first: Columns before the scores; by default that of layers.
+        models: Scores by model.
+        compared: Comparison of their layers, in order, without those left out.
+        first: Columns before the scores; by default the layers.
         further: Columns before the flag.
-        costs: Of what is compared, by which one is the smallest; by default the first is.
-        charts: Its figures; by default the primary metric by layer.
+        costs: Costs of the compared layers, to find the smallest; by default the first one.
+        charts: Figures; by default the primary metric by layer.
     """
     one = models[0]
     places = [(model, layer) for model, scores in enumerate(models) for layer in range(len(scores.scores))]
@@ -260,7 +258,7 @@ def _best_place(models: Sequence[LayerScores]) -> Place:
 def _flag(
     place: Place, row: int, models: Sequence[LayerScores], compared: AgainstBest | None, costs: Sequence[float]
 ) -> str | None:
-    """Return what is to be said of a model's layer in a table."""
+    """Return the flag of a model's layer in a table."""
     if compared is not None and compared.on_floor:
         return None
     is_best = place == _best_place(models)
@@ -272,41 +270,40 @@ def _flag(
     return ", ".join(filter(None, flags)) or None
 
 
-# ---- what a kind gives besides --------------------------------------------------------------------------
+# ---- further ways of a kind -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to make outputs of embeddings, at every layer, compared with a baseline."""
+    """One way to make outputs from embeddings, at every layer, compared with a baseline."""
 
     name: str
     validation: tuple[float, ...]
-    """The primary metric by layer, x 100."""
+    """Primary metric x 100 on validation, by layer."""
     test: dict[str, tuple[float, ...]]
-    """By metric and layer, x 100."""
+    """Test scores x 100 by metric and layer."""
     gains: tuple[Interval | None, ...]
-    """By layer: the primary metric on test less that of the first baseline, over items; None where nothing is known of
-    its error."""
+    """Primary metric on test minus that of the first baseline, over items, by layer; None if its error is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways(LeavesOut):
-    """Several ways to make outputs of embeddings, of which validation chooses one and its layer, beside baselines."""
+    """Several ways to make outputs from embeddings, with baselines; validation chooses the way and its layer."""
 
     by_layer = "validation", "test"
 
     primary: str
-    """The metric that chooses way and layer."""
+    """Name of the metric that chooses way and layer."""
     n_items: int
-    """Of the test split."""
+    """Number of test items."""
     unit: str
-    """What an item is called."""
+    """Name of an item."""
     first_layer: int
     """The first layer that is not left out."""
     collapsed: int = field(default=0, metadata=RARE)
-    """As of `LayerScores`."""
+    """As in `LayerScores`."""
     baselines: dict[str, dict[str, float]]
-    """By name and metric, on test, x 100: first what the ways are compared with."""
+    """Test scores x 100 by baseline and metric; ways are compared with the first baseline."""
     ways: tuple[Way, ...]
 
     @property
@@ -317,7 +314,7 @@ class Ways(LeavesOut):
 
     @property
     def layers(self) -> range:
-        """Those that are not left out."""
+        """The layers that are not left out."""
         return range(self.first_layer, len(self.ways[0].validation) - self.collapsed)
 
     @property
@@ -423,20 +420,20 @@ class TaskScores:
     """The scores of every layer of a model on a task."""
 
     task: str
-    """As the user gave it."""
+    """Name of the task, as given by the user."""
     task_digest: str
     kind: str
     scores: LayerScores
     model: int = field(default=0, metadata=RARE)
-    """Which of the models, from 0."""
+    """Number of the model, from 0."""
     n_items: int
-    """That were scored."""
+    """Number of scored items."""
     unit: str
-    """What an item is called."""
+    """Name of an item."""
     facts: dict[str, int] | None = field(default=None, metadata=RARE)
-    """What else there is of the items, by what it is called, such as documents."""
+    """Further counts by name, such as documents."""
     ids: tuple[str, ...] | None = field(default=None, metadata=RARE)
-    """Of the items, in the order of `scores.by_item`; None where there is no score of each."""
+    """Ids of the items, in the order of `scores.by_item`; None without scores by item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,60 +442,60 @@ class LayerOfModel:
 
     layer: int
     score: float
-    """The primary metric, x 100; of several tasks their mean."""
+    """Primary metric x 100; with several tasks, the mean."""
     interval: tuple[float, float] | None
-    """Of this score on other items, Student's t; that of the best allows for its having been chosen. Of several tasks,
-    of the distance from the best layer on other tasks like these; all layers share the level. None where nothing is
-    known of its error, as of the best of several tasks."""
+    """Interval of this score over new items, Student's t; for the best layer corrected for its selection. With several
+    tasks, interval of the distance from the best layer on other tasks like these, jointly for all layers. None if its
+    error is unknown, and for the best of several tasks."""
     parameters: int
-    """Of the truncated model, without the pooler."""
+    """Parameters of the truncated model, without pooler."""
     model: int = 0
-    """Which of the models, from 0."""
+    """Number of the model, from 0."""
     behind: float | None = field(default=None, metadata=RARE)
-    """Of several tasks: how far it is below the best layer, mean over tasks."""
+    """With several tasks: points below the best layer, averaged over tasks."""
     milliseconds: float | None = field(default=None, metadata=RARE)
-    """What one text or image takes, the median over rounds; None where it was not measured."""
+    """Milliseconds for one text or image, the median over rounds; None if not measured."""
     milliseconds_range: tuple[float, float] | None = field(default=None, metadata=RARE)
-    """Of the rounds."""
+    """Range of the milliseconds over rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Scores(Shown):
-    """How well untrained embeddings do tasks: every layer of one model or several, on one task or several.
+    """Scores of untrained embeddings: every layer of one or several models on one or several tasks.
 
-    In JSON, what there is one of stands by itself: `model` in the place of `models`, and the fields of the one
-    `TaskScores` in the place of `tasks`.
+    In JSON, a single model is `model` instead of `models`, and a single `TaskScores` has its fields instead of
+    `tasks`.
     """
 
     models: tuple[ModelDescription, ...]
     tasks: tuple[TaskScores, ...]
-    """By task, and of each by model."""
+    """Scores by task, and for each task by model."""
     layers: tuple[LayerOfModel, ...]
-    """By model and layer, without those that are left out."""
+    """Layers by model, without those left out."""
     level: float
-    """Of each interval, and of all that is said of the best together."""
+    """Confidence level of each interval, and of the joint statement about the best."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
-    """The layers on one task, in their order; None where nothing is known of the errors, and of several tasks."""
+    """Comparison of the layers on one task, in order; None if errors are unknown, and with several tasks."""
     ways: Ways | None = field(default=None, metadata=RARE)
-    """Further ways to make outputs of the embeddings, where the kind of the one task has them."""
+    """Further ways to make outputs from the embeddings, if the kind of the single task has them."""
     settings: dict[str, str] = field(default_factory=dict)
-    """How texts were embedded, where that is not the model's own way: pooling, prompts, norm, max_length."""
+    """Embedding settings that differ from the model's: pooling, prompts, norm, max_length."""
     warnings: tuple[str, ...] = ()
-    """What a reader should know, in plain words, with the task or the model that it is of where there are several."""
+    """Warnings, with the task or model if there are several."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
-    """Of the items on the scores of the layers of one model on one task; None where that was not saved."""
+    """Influences of the items on the scores of the layers of one model on one task; None if not saved."""
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
-    """Whence its page has single items, an `ItemSource`; None of several tasks, and of scores read from a file."""
+    """Source of single items for the page, an `ItemSource`; None with several tasks, and for scores from a file."""
 
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON has them."""
+        """Return the values in their JSON form."""
         (model, *others), (task, *more) = values.pop("models"), values.pop("tasks")
         of_models = {"models": [model, *others]} if others else {"model": model}
         return {**of_models, **({"tasks": [task, *more]} if more else task), **values}
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type["Scores"], dict[str, Any]]:
-        """Return the fields of JSON."""
+        """Return this class and its fields from JSON."""
         data = dict(data)
         if "model" in data:
             data["models"] = [data.pop("model")]
@@ -507,13 +504,13 @@ class Scores(Shown):
             data["tasks"] = [{name: data.pop(name) for name in names if name in data}]
         return cls, data
 
-    # ---- what there is of each
+    # ---- parts
 
     @property
     def scored_layers(self) -> ScoredLayers:
-        """What it is compared with another result by; DataError of several models or tasks."""
+        """The scores by which it is compared with another result; DataError for several models or tasks."""
         if len(self.tasks) > 1:
-            raise DataError(f"expected scores of one model on one task to compare, got {len(self.tasks)} pairs of them")
+            raise DataError(f"expected scores of one model on one task, to compare, got {len(self.tasks)} pairs")
         scores = self.first
         return ScoredLayers(
             model=self.models[0].name,
@@ -551,30 +548,30 @@ class Scores(Shown):
 
     @property
     def first(self) -> LayerScores:
-        """The scores of the first model on the first task: of one model on one task all there are."""
+        """The scores of the first model on the first task."""
         return self.tasks[0].scores
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """By layer of the first model, the primary metric x 100, or its mean over tasks."""
+        """Primary metric x 100 (with several tasks, the mean) by layer of the first model."""
         curves = [task.scores.scores for task in self.by_task]
         return tuple(sum(scores) / len(curves) for scores in zip(*curves, strict=True))
 
     @property
     def metrics(self) -> dict[str, tuple[float, ...]]:
-        """By metric of the first task and layer of the first model, x 100."""
+        """Scores x 100 of the first model on the first task, by metric and layer."""
         return self.first.metrics
 
     @property
     def primary(self) -> str:
-        """The metric that the first task is scored by."""
+        """Name of the primary metric of the first task."""
         return self.first.primary
 
-    # ---- which is best
+    # ---- the best
 
     @property
     def best_of_each(self) -> tuple[LayerOfModel, ...]:
-        """The layer of each model with the highest score, the best one first."""
+        """The highest-scoring layer of each model, the best one first."""
         best = (max(self.of_model(i), key=lambda layer: layer.score) for i in range(len(self.models)))
         return tuple(sorted(best, key=lambda layer: (-layer.score, layer.parameters)))
 
@@ -585,12 +582,12 @@ class Scores(Shown):
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest score, of its model, the earlier one of equals."""
+        """Number of the layer with the highest score, the earlier of equals."""
         return self.best.layer
 
     @property
     def candidates(self) -> tuple[LayerOfModel, ...]:
-        """The layers of which one is the best at the level: on other items, or of several tasks on other tasks."""
+        """The layers that include the best one at the level: over new items or, with several tasks, new tasks."""
         if self.several_tasks:
             return tuple(layer for layer in self.layers if layer.interval is None or layer.interval[0] <= 0)
         return () if self.compared is None else tuple(self.layers[i] for i in self.compared.candidates)
@@ -602,7 +599,7 @@ class Scores(Shown):
 
     @property
     def on_floor(self) -> bool:
-        """Whether no layer is above the floor with its error, of several tasks on any: then none is recommended."""
+        """Whether no layer is significantly above the floor (on any task), so that none is recommended."""
         if self.several_tasks:
             return all(task.scores.on_floor for task in self.tasks)
         return self.compared is not None and self.compared.on_floor
@@ -612,9 +609,9 @@ class Scores(Shown):
         return tuple(layer.parameters for layer in self.layers)
 
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
-        """Return the Pareto front of score and cost, by ascending cost; empty where the cost is unknown.
+        """Return the Pareto front of score and cost, by ascending cost; empty if the cost is unknown.
 
-        Of times, only by as much as their ranges show.
+        Times differ only if their ranges do.
         """
         if cost == "parameters":
             return pareto_front(self.layers, attrgetter(cost), attrgetter("score"))
@@ -630,10 +627,10 @@ class Scores(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per model and layer: its scores, and how it compares with the best; of further ways, these."""
+        """One row per model and layer: scores and comparison with the best; or the table of further ways."""
         if self.ways is not None:
             return self.ways.table
-        return self._across if self.several_tasks else self._on_task
+        return self._across if self.several_tasks else self._task_table
 
     @property
     def details(self) -> tuple[Table, ...]:
@@ -642,7 +639,7 @@ class Scores(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The models, the tasks, and how texts were read."""
+        """The models, the tasks, and the settings."""
         tasks = {
             f"Task {name}": f"{task.task} ({task.kind}, {counted(task.n_items, task.unit)}, sha256 {task.task_digest})"
             for name, task in zip(self.names, self.by_task, strict=True)
@@ -653,7 +650,7 @@ class Scores(Shown):
 
     @property
     def _places(self) -> list[Place]:
-        """The rows of tables, those of layers that are left out among them."""
+        """Model and layer of each table row, including layers left out."""
         return [(i, layer) for i, model in enumerate(self.models) for layer in range(model.n_layers)]
 
     @property
@@ -668,8 +665,8 @@ class Scores(Shown):
         return (model, *layer_columns((layer for _, layer in self._places), parameters))
 
     @property
-    def _on_task(self) -> Table:
-        """The scores by every metric on the one task."""
+    def _task_table(self) -> Table:
+        """Table of the scores by every metric on a single task."""
         several, column = len(self.models) > 1, columns_of(self._rows)
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")} if several else {}
         time = {
@@ -677,7 +674,7 @@ class Scores(Shown):
             "over": "over rounds",
             "quantity": Quantity("milliseconds for one item"),
             "form": ".3g",
-            "meaning": "Of one item by itself.",
+            "meaning": "Time of one item by itself.",
             "shown": bool(fronts.get("time")),
             "more": True,
         }
@@ -686,7 +683,7 @@ class Scores(Shown):
             further += [
                 column("milliseconds", **time),
                 column(
-                    "milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}
+                    "milliseconds_range", **time | {"title": "range", "meaning": "Range over rounds.", "interval": True}
                 ),
                 column(
                     "front",
@@ -706,7 +703,7 @@ class Scores(Shown):
 
     @property
     def _charts(self) -> tuple[Chart, ...]:
-        """Charts of the score by layer and, of several models, by size and, where it was measured, by time."""
+        """Charts of the score by layer and, with several models, by size and, if measured, by time."""
         if len(self.models) == 1:
             return (scores_chart(self.primary, self.compared),)
         by_layer = replace(scores_chart(self.primary, self.compared, by="model"), name="models")
@@ -718,7 +715,7 @@ class Scores(Shown):
 
     @property
     def _across(self) -> Table:
-        """The primary metric on every task, the mean, and how far that is behind the best layer."""
+        """Table of the primary metric on every task, the mean, and its distance from the best layer."""
         column = columns_of(self._rows)
         splits = list(dict.fromkeys(task.scores.split for task in self.tasks))
         one_split, several = len(splits) == 1, len(self.models) > 1
@@ -741,15 +738,15 @@ class Scores(Shown):
                     "mean",
                     attrgetter("score"),
                     form=".2f",
-                    meaning="Of the tasks, x 100.",
+                    meaning="Mean over tasks, x 100.",
                     quantity=Quantity("score × 100", splits[0] if one_split else "all", "higher"),
                 ),
-                column("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
+                column("behind", form=".2f", meaning="Points below the best layer, averaged over tasks."),
                 column(
                     "interval",
                     title=interval_title(self.level),
                     form=".2f",
-                    meaning="Of that difference, on other tasks like these; all layers share the level.",
+                    meaning="Interval of that difference over other tasks like these, jointly for all layers.",
                     interval=True,
                 ),
                 column("flag", self._flag_across),
@@ -770,24 +767,24 @@ class Scores(Shown):
             return "best"
         return "may be best" if len(self.names) > 1 and layer in self.candidates else None
 
-    # ---- what it says
+    # ---- the conclusion
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer of which model is best without fine-tuning, and which may be."""
+        """The best layer, of which model, without fine-tuning, and layers that may be as good."""
         subject = (" and ".join(self.labels), ", ".join(map(short_name, self.names)))
         if self.ways is not None:
             return replace(self.ways.conclusion, subject=subject)
         if self.several_tasks:
             return replace(self._across_tasks, subject=subject)
         compared, facts = self.compared, self.tasks[0].facts or {}
-        scored = self.first.conclusion_of(compared) if len(self.models) == 1 else self._of_models(compared)
+        scored = self.first.conclusion_of(compared) if len(self.models) == 1 else self._models_conclusion(compared)
         counts = {name: Fact(value=n, unit="count") for name, n in facts.items()}
         counts["n_items"] = Fact(value=self.tasks[0].n_items, unit="count")
         return replace(scored, subject=subject, facts={**scored.facts, **counts})
 
-    def _of_models(self, compared: AgainstBest | None) -> Conclusion:
-        """Return which layer of which model is best on the one task, and how far the best of the others are behind."""
+    def _models_conclusion(self, compared: AgainstBest | None) -> Conclusion:
+        """Return the best layer and model on a single task, and how far the best of the other models are behind."""
         (best, *others), names = self.best_of_each, [self.name(layer) for layer in self.layers]
         split, last = self.first.split, self.models[self.best.model].n_blocks
         facts = {"score": Fact(value=best.score, unit="score", split=split)}
@@ -816,7 +813,7 @@ class Scores(Shown):
 
     @property
     def _across_tasks(self) -> Conclusion:
-        """Which layer is best over several tasks, which may be as good, and which tasks no layer does."""
+        """Return the best layer over several tasks, those that may be as good, and tasks on the floor."""
         best, rivals = self.best, tuple(layer for layer in self.candidates if layer != self.best)
         several, last = len(self.models) > 1, self.of_model(self.best.model)[-1]
         other = self.best_of_each[1] if several else last

@@ -1,4 +1,4 @@
-"""Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
+"""Scores of every layer without fine-tuning, from embeddings and targets: by cosines, or by a probe."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,15 +29,15 @@ def zero_shot(
 ) -> LayerScores:
     """Score the pretrained embeddings of every layer on the task; no model is needed.
 
-    By the cosines of pairs, where the kind has a threshold at the one that is best on the validation split; or by the
+    Scores use the cosines of pairs (with the best threshold on the validation split, if the kind has one), or the
     probe of the kind, see `probed`.
 
-    The embeddings are what `extract` gave for the texts of the split, and `fitted` for those of the split that
-    `fitted_on` of the kind names; by default `embeddings` has them too. The progress is called with probed layers.
+    `embeddings` are those of `extract` for the texts of the split, and `fitted` for those of the split `fitted_on` of
+    the kind; by default `embeddings` include them. Progress is reported for probed layers.
     """
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
-        raise DataError(f"expected a task that embeddings alone are scored on, got one of kind {task.kind}: use score")
+        raise DataError(f"a task of kind {task.kind} cannot be scored on embeddings alone: use score")
     if kind.zero_shot == "probe":
         return probed(embeddings, task, split=split, fitted=fitted)
     by_layer = []
@@ -55,21 +55,21 @@ def probed(
 ) -> LayerScores:
     """Score the probe of the task's kind at every layer; loads finished scores from the store.
 
-    The arguments are those of `zero_shot`; `fitted` is of the train split.
+    The arguments are those of `zero_shot`; `fitted` belongs to the train split.
     """
     probe: Probe | None = KINDS[task.kind].load("probe")
     if probe is None:
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     if split in ("train", "all"):
-        raise DataError(f"expected the validation or the test split for a probe that the train split fits, got {split}")
+        raise DataError(f"a probe is fitted on the train split: expected the validation or test split, got {split}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split, *task.unusual_primary])
     if (stored := kept_scores(embeddings.store, probe.kept, key)) is not None:
         return stored
     train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
-        raise DataError(f"expected at least two training {KINDS[task.kind].unit}s to fit a probe on, got {len(train)}")
+        raise DataError(f"expected at least two training {KINDS[task.kind].unit}s to fit a probe, got {len(train)}")
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
@@ -87,9 +87,9 @@ def probed(
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
-    """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
+    """Embed a split of a task at every layer, or read it from the store; return scores by `zero_shot` and embeddings.
 
-    By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
+    By default the test split is scored, or all data without a predefined split if nothing is fitted.
     """
     task = checked_task(task)
     split = split or task.scored
@@ -111,18 +111,18 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
 def score_by_item(
     checkpoint: Resolved, task: Task, *, split: TextSplit, required: bool = True
 ) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with influences of the items; DataError if they are required and unknown."""
+    """Return scores like `score_split`, with influences of the items; DataError if these are required but unknown."""
     with settings(by_item=True):
         scores, embeddings = score_split(checkpoint, task, split=split)
     if required and not scores.influences:
         raise DataError(
-            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+            f"the kind {task.kind} has no influences of items on scores, to compare models: score one model at a time"
         )
     return scores, embeddings
 
 
 def score_outputs(checkpoint: Resolved, task: Task, *, split: TextSplit, method: ScoreMethod) -> LayerScores:
-    """Score what `Kind.outputs` makes of the untrained embeddings of every layer."""
+    """Score the outputs of `Kind.outputs` for the untrained embeddings of every layer."""
     embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     by_layer = []
     for layer in range(embeddings.n_layers):
@@ -140,7 +140,7 @@ def layer_scores(
     first_layer: int,
     collapsed: int = 0,
 ) -> LayerScores:
-    """Combine the evaluations of all layers into a `LayerScores`; those left out are as of `Embeddings`."""
+    """Combine the evaluations of all layers into a `LayerScores`; layers are left out as in `Embeddings`."""
     return LayerScores(
         split=split,
         method=method,
@@ -159,7 +159,7 @@ def layer_scores(
 def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
     """Load scores from the store, with influences of items if the context asks for `by_item`; None if missing.
 
-    Outputs are not kept there.
+    Outputs are not stored.
     """
     if current().outputs:
         return None

@@ -296,7 +296,7 @@ def test_compare_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: 
     lines = layerprobe("compare", model, model, reference, *options).out.partition("\n\nAll columns")[0].splitlines()
     assert lines[0].startswith("Perhaps closest to electra (random init 1) at the last layer")
     assert [line.split()[0] for line in lines[-8:]] == [model.name] * 4 + [reference.name] * 4
-    assert "less the first" in lines[-9]
+    assert "minus the first" in lines[-9]
     table = pd.read_parquet(tmp_path / "map.parquet")
     assert len(table) == 2 * 2 * 4 * 4
     assert table.normalize.value_counts().to_dict() == {"raw": 32, "zscore": 32}

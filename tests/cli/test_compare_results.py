@@ -22,8 +22,8 @@ def test_two_results_are_compared_by_layer(
     assert compared.code == 0, compared.err
     assert compared.out.startswith("No layer differs significantly  (not decided at 95 %, all layers together)\n")
     assert "  layer  before  after  difference" in compared.out.replace("\n", "  ")
-    assert "after less before" in compared.out
-    assert "both results are of the same pairs" in compared.err
+    assert "after minus before" in compared.out
+    assert "both results have the same pairs" in compared.err
     compared = layerprobe("compare", *files, "--json").json
     assert all(error["n_items"] == compared["n_items"] for error in compared["errors"])
     n_seeds = {"score": 1, "probe": 1, "finetune": 2}[command]

@@ -166,7 +166,7 @@ def test_a_layer_alone_is_compared_with_nothing(layerprobe: Layerprobe, pairs_fi
     for command in (("compare", model, "--report", page), ("predict", model), ("predict", model, "--readings")):
         done = layerprobe(*command, "-t", pairs_file, *CLS)
         assert (done.code, done.out) == (1, "")
-        assert done.err.endswith("expected two layers that differ between texts to compare with each other, got one\n")
+        assert done.err.endswith("expected two layers that differ between texts, to compare with each other, got one\n")
     assert layerprobe("compare", model, "-t", pairs_file).code == 0
 
 

@@ -151,7 +151,7 @@ def test_what_is_no_embedding_is_one_line(given: object, said: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "safetensors"])
-@pytest.mark.parametrize(("content", "said"), [(b"", "is empty"), (b"not what it is called", "is no whole")])
+@pytest.mark.parametrize(("content", "said"), [(b"", "is empty"), (b"not what it is called", "is not a complete")])
 def test_a_file_that_is_empty_or_damaged_is_one_line(tmp_path: Path, ending: str, content: bytes, said: str) -> None:
     path = tmp_path / f"embeddings.{ending}"
     path.write_bytes(content)
@@ -160,10 +160,10 @@ def test_a_file_that_is_empty_or_damaged_is_one_line(tmp_path: Path, ending: str
 
 
 def test_a_folder_has_one_layer_a_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a file a layer in .*, got none"):
+    with pytest.raises(DataError, match=r"one file per layer in .*, got none"):
         as_layers(tmp_path)
     np.save(tmp_path / "all.npy", E)
-    with pytest.raises(DataError, match="one layer a file in a folder, got 12"):
+    with pytest.raises(DataError, match="one layer per file in a folder, got 12"):
         as_layers(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(DataError, match="is the folder of a model: expected a task for it"):
@@ -175,7 +175,7 @@ def test_text_is_no_embedding(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected real numbers"):
         layer.rows(slice(None))
     np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match="is no whole array of numbers"):
+    with pytest.raises(DataError, match="is not a complete array of numbers"):
         as_layers(tmp_path / "objects.npy")
 
 
@@ -189,5 +189,5 @@ def test_archives_that_hold_no_arrays_are_refused(tmp_path: Path, member: bytes,
         with pytest.raises(DataError):
             read()
     path.write_bytes(b"PK\x03\x04")
-    with pytest.raises(DataError, match="is no whole array"):
+    with pytest.raises(DataError, match="is not a complete array"):
         lp.probe(path, [0.0] * 9)

@@ -100,8 +100,8 @@ def test_shared_items_give_narrower_intervals_than_independent_ones() -> None:
         assert one is not None
         assert other is not None
         assert one.standard_error < 0.8 * other.standard_error
-    assert "both results are of the same texts" in paired.notes[0]
-    assert "taken as independent" in alone.notes[0]
+    assert "both results have the same texts" in paired.notes[0]
+    assert "treated as independent" in alone.notes[0]
 
 
 def test_the_error_is_that_of_the_items_in_pairs() -> None:
@@ -116,7 +116,7 @@ def test_layers_in_common_are_compared_and_others_named() -> None:
     right = (np.random.default_rng(2).random((LAYERS, 1, N)) < 0.6).astype(float)
     differences = compare_results(result(right), result(right[:2]), names=("long", "short"))
     assert differences.layers == (0, 1)
-    assert differences.notes[-1] == "layers of long alone are left out: 2, 3"
+    assert differences.notes[-1] == "layers only in long are left out: 2, 3"
     assert differences.summary == "No layer differs significantly (not decided at 95 %, all layers together)"
 
 

@@ -382,7 +382,7 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
         ("t.csv", "target\n1\n\n", None, "a target for each of the 240 rows of embeddings, got 1"),
         ("t.csv", "target,b\n1,1\n,1\n", None, "expected a value in every row, got none in row 1"),
         ("t.parquet", "no parquet", None, "t.parquet cannot be read as Parquet"),
-        ("t.npy", "no array", None, "t.npy is no whole array"),
+        ("t.npy", "no array", None, "t.npy is not a complete array"),
     ],
 )
 def test_a_file_without_targets_is_one_line(

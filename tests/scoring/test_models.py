@@ -108,7 +108,7 @@ def test_the_python_face(models: list[Model]) -> None:
 def test_other_settings_of_one_model_are_compared_under_other_names(models: list[Model]) -> None:
     bert = models[0]
     cls = dataclasses.replace(bert, pooling="cls")
-    with pytest.raises(DataError, match=r"expected models of different names, got two called .*: give a display_name"):
+    with pytest.raises(DataError, match=r"expected models with different names, got two named .*: give a display_name"):
         score([bert, cls], toy_task_of("sts"))
     named = score([bert, dataclasses.replace(cls, display_name="by [CLS]")], toy_task_of("sts"))
     assert named.labels[1] == "by [CLS]"
