@@ -1,4 +1,4 @@
-"""Kinds of tasks, each on its own: what is learnt, its items, how files of it look, its loss and its metrics."""
+"""Kinds of tasks, each in its own module: items, files, loss and metrics."""
 
 KINDS = {
     "sts": "layerprobe.kinds.sentences:STS",
@@ -14,4 +14,4 @@ KINDS = {
     "triplets": "layerprobe.kinds.triplets.kind:TRIPLETS",
     "question answering": "layerprobe.kinds.answers.kind:QUESTION_ANSWERING",
 }
-"""By name; the order in which a file is offered to them."""
+"""Kinds by name, in the order in which they are tried for a file."""

@@ -1,7 +1,7 @@
 """Image classification: the kind, and images from folders by class, Parquet files and tables of paths as rows.
 
-Knows files and Pillow, not models. Every image is opened once here, so that what does not open is known before work
-begins; its bytes are read again when they are needed.
+Knows files and Pillow, not models. Every image is opened once here, so that broken ones are found before work
+begins; its bytes are read again when needed.
 """
 
 import dataclasses
@@ -33,22 +33,22 @@ IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagep
 """Usual names of a column of images, or of their paths: lower case, without spaces, underscores and hyphens."""
 CAPTION_NAMES = ("caption", "captions", "text", "sentence", "description", "title", "alttext")
 Beside = Literal["label", "caption"]
-"""What stands beside an image: its class, which it must have, or its caption."""
+"""Text of an image: its class, which is required, or its caption."""
 TABLES = (".csv", ".tsv", ".jsonl")
 METADATA = ("metadata.csv", "metadata.jsonl")
-"""What a folder of images with captions has beside them."""
-LOOKED_AT = 5000
-"""Files of a folder at most that are looked at to tell whether it is one of images."""
+"""Names of the metadata files of a folder of images with captions."""
+INSPECTED = 5000
+"""Largest number of files inspected to recognise a folder of images."""
 
 
 def recognises(path: Path) -> bool:
-    """Return whether a file or folder holds images: files of them, Parquet with such a column, or a table of paths."""
+    """Return whether a file or folder holds images: image files, Parquet with a column of images, or paths."""
     if path.is_dir():
         if tables := _parquet_in(path):
             return _parquet_column(tables[0]) is not None
         if any(file.suffix.lower() in TABLES and file.name not in METADATA for file in path.iterdir()):
             return False
-        files = (file for file in itertools.islice(path.rglob("*"), LOOKED_AT) if is_image_file(file))
+        files = (file for file in itertools.islice(path.rglob("*"), INSPECTED) if is_image_file(file))
         return any(not any(map(_is_hidden, file.relative_to(path).parent.parts)) for file in files)
     if path.suffix.lower() == ".parquet" and path.is_file():
         return _parquet_column(path) is not None
@@ -78,15 +78,15 @@ IMAGE_CLASSIFICATION = Kind(
 
 
 def load_image_task(source: TaskSource) -> Task:
-    """Load images with a class each, in three splits, which are drawn as those of texts where there are none.
+    """Load images with a class each, in three splits, drawn like those of texts if missing.
 
     Args:
         source: A folder with a folder for each class; one with such folders in train, val and test; a Parquet file, or
             a folder of them, with a column of images and one of labels, as on the Hub; or a CSV, TSV or JSONL file of
-            paths, from its own folder on, and labels.
+            labels and paths, relative to its own folder.
 
     Raises:
-        TaskError: If images do not open and are not to be left out, or the classes are not what they should be.
+        TaskError: If images do not open and may not be skipped, or the classes are invalid.
     """
     pillow()
     settings, train = source.settings, source.data["train"]
@@ -110,7 +110,7 @@ def load_image_task(source: TaskSource) -> Task:
         raise TaskError(f"{source.name} has no images: expected a folder for each class, with files of images in it")
     classes = {row.label for row in splits["train"]}
     if len(classes) == 1:
-        raise TaskError(f"{source.name} has images of one class alone, {min(classes)!r}: expected two or more classes")
+        raise TaskError(f"{source.name} has images of only one class, {min(classes)!r}: expected two or more classes")
     return task_of(
         source.name,
         IMAGE_CLASSIFICATION.name,
@@ -132,24 +132,24 @@ def load_images(
     skip_empty: bool = False,
     name: str | None = None,
 ) -> TextFile:
-    """Load images without labels, or images with their captions, as the items that are embedded.
+    """Load images without labels, or images with captions, as items to embed.
 
-    An item is an image, or an image with its caption: image models read the one and text models the other, so that both
-    embed the same items. Where an image has several captions they are items of one group, since they are not
+    An item is an image, or an image with its caption: image models read the image and text models the caption, so that
+    both embed the same items. Several captions of an image are items of one group, since they are not
     independent.
 
     Args:
-        source: A folder of images, in folders of their own or not, and with a `metadata.csv` or `metadata.jsonl` of
-            `file_name` and caption where there are captions; a Parquet file; or a CSV, TSV or JSONL file of paths, and
+        source: A folder of images, possibly in subfolders, with a `metadata.csv` or `metadata.jsonl` of
+            `file_name` and caption if there are captions; a Parquet file; or a CSV, TSV or JSONL file of paths, and
             captions.
-        columns: Of a table: that of the images, or of images and captions; by default usual names are known.
-        format: How a table is written.
-        skip_broken: Leave images out that do not open; otherwise they are an error.
-        skip_empty: Leave images out whose caption is empty; otherwise they are an error.
-        name: What messages call it; by default the source.
+        columns: Columns of a table: images, or images and captions; by default usual names are recognised.
+        format: Format of a table.
+        skip_broken: Leave out images that do not open; otherwise they are an error.
+        skip_empty: Leave out images with an empty caption; otherwise they are an error.
+        name: Name in messages; by default the source.
 
     Raises:
-        TaskError: If images do not open and are not to be left out, or there is none.
+        TaskError: If images do not open and may not be skipped, or there are none.
     """
     pillow()
     path, switches = from_home(source), {"skip_broken": skip_broken, "skip_empty": skip_empty}
@@ -163,7 +163,7 @@ def load_images(
     images, groups = Counter(item.sha256 for item in dict.fromkeys(items)), None
     if several := sum(n > 1 for n in images.values()):
         groups = tuple(item.sha256 for item in items)
-        notes.append(f"{counted(several, 'image')} with several captions: those of one image count as one group")
+        notes.append(f"{counted(several, 'image')} with several captions: captions of one image count as one group")
     return TextFile(
         name=name or str(source),
         texts=tuple(items),
@@ -191,7 +191,7 @@ def _captioned(cells: Cells) -> ImageItem:
 
 
 def _image(cells: Cells, caption: str | None = None) -> ImageItem:
-    """Return an image that opens; UnusableRowError for another."""
+    """Return an image that opens; otherwise raise UnusableRowError."""
     image = cells.values[0]
     file = Path(image) if isinstance(image, str) else None
     place = cells.place if file is None else str(file)
@@ -208,18 +208,18 @@ def _image(cells: Cells, caption: str | None = None) -> ImageItem:
     return item
 
 
-# ---- where images are ------------------------------------------------------------------------------------
+# ---- locations of images ---------------------------------------------------------------------------------
 
 
 def _split_sources(path: Path) -> dict[str, list[Path]]:
-    """Return the folders or files of each split; all as train where there are no splits."""
+    """Return the folders or files of each split; all as train without splits."""
     tables = _tables_in(path)
     if path.is_file():
         return {"train": tables}
     candidates = sorted(child for child in path.iterdir() if child.is_dir()) if tables == [path] else tables
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
     for folder, role in zip(candidates, split_roles([candidate.stem for candidate in candidates]), strict=True):
-        # a folder by its whole name alone, and with folders in it: a class may be "test tube", or "train"
+        # only folders with exactly that name, and with subfolders: a class may be "test tube", or "train"
         is_split = folder.is_file() or (
             folder.name.isalpha() and any(child.is_dir() and not _is_hidden(child.name) for child in folder.iterdir())
         )
@@ -231,7 +231,7 @@ def _split_sources(path: Path) -> dict[str, list[Path]]:
 
 
 def _tables_in(path: Path) -> list[Path]:
-    """Return the metadata of a folder, or its Parquet files; the path itself where it has neither."""
+    """Return the metadata of a folder, or its Parquet files; the path itself if it has neither."""
     if not path.exists():
         raise TaskError(f"{path} does not exist: expected a folder or a file of images")
     if path.is_dir():
@@ -246,7 +246,7 @@ def _parquet_in(folder: Path) -> list[Path]:
 
 
 def _is_hidden(folder: str) -> bool:
-    """Return whether a folder is hidden by its name, or is what macOS adds to archives."""
+    """Return whether a folder is hidden by its name, or added to archives by macOS."""
     return folder.startswith(".") or folder == "__MACOSX"
 
 
@@ -254,10 +254,10 @@ def _is_hidden(folder: str) -> bool:
 
 
 def _table(path: Path, columns: Columns | None, format: Format | None, beside: Beside) -> Table:
-    """Return a row an image: its path or its bytes, and its label or its caption, if there is one."""
+    """Return one row per image: its path or bytes, and its label or caption, if any."""
     if path.is_dir():
         if beside == "label" and columns is not None:
-            raise TaskError(f"{path} is a folder for each class: expected no columns, as tables have them")
+            raise TaskError(f"{path} has one folder per class: expected no columns, which are for tables")
         return _folder(path, beside)
     in_parquet = path.suffix.lower() == ".parquet"
     table = read_table(path, format).with_header()
@@ -276,7 +276,7 @@ def _table(path: Path, columns: Columns | None, format: Format | None, beside: B
 def _columns(
     path: Path, header: Sequence[str], columns: Columns | None, beside: Beside, images: Sequence[str]
 ) -> list[str]:
-    """Return the column of images and, where there is one, that of what stands beside them."""
+    """Return the column of images and, if present, that of labels or captions."""
     entries = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
     chosen, required = [str(name).strip() for name in entries], beside == "label"
     if len(chosen) > 2 or (required and len(chosen) == 1):
@@ -293,10 +293,10 @@ def _columns(
 
 
 def _folder(path: Path, beside: Beside) -> Table:
-    """Return the images of a folder, of folders by class each with the name of its class."""
+    """Return the images of a folder; in folders by class, each with its class."""
     folders = [path]
     if beside == "label" and not (folders := sorted(child for child in path.iterdir() if child.is_dir())):
-        raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
+        raise TaskError(f"{path} has no folders: expected one folder per class, with its images")
     rows, passed = list[tuple[str, ...]](), 0
     for folder in folders:
         try:
@@ -308,7 +308,7 @@ def _folder(path: Path, beside: Beside) -> Table:
                 rows.append((str(file), folder.name) if beside == "label" else (str(file),))
             else:
                 passed += not file.name.startswith(".")
-    warning = f"passed over {counted(passed, 'file')} in hidden folders, or no images by their names"
+    warning = f"ignored {counted(passed, 'file')} in hidden folders or without the ending of an image"
     return Table(
         name=str(path),
         header=("image", "label") if beside == "label" else ("image",),
@@ -320,7 +320,7 @@ def _folder(path: Path, beside: Beside) -> Table:
 
 
 def _image_cell(cell: Any, folder: Path) -> str | bytes:
-    """Return the bytes of an image, or its path, from a folder on, where a cell has no bytes."""
+    """Return the bytes of an image or, if a cell has none, its path, relative to a folder."""
     if isinstance(cell, Mapping):
         data = cell.get("bytes")
         cell = data if data is not None else str(cell.get("path") or "")
@@ -328,7 +328,7 @@ def _image_cell(cell: Any, folder: Path) -> str | bytes:
 
 
 def _class_names(path: Path, column: str) -> dict[str, str]:
-    """Return the names of classes that `datasets` writes into a Parquet file, by their number in a cell."""
+    """Return the names of classes that `datasets` wrote into a Parquet file, by number."""
     from pyarrow import parquet
 
     with open_regular(path) as file:
@@ -337,13 +337,13 @@ def _class_names(path: Path, column: str) -> dict[str, str]:
 
 
 def _parquet_column(path: Path) -> str | None:
-    """Return the first column of a Parquet file that holds images; None where there is none, or it cannot be read."""
+    """Return the first column of images in a Parquet file; None if there is none, or it cannot be read."""
     from pyarrow import parquet, types
 
     try:
         with open_regular(path) as file:
             schema = parquet.read_schema(file)
-    except Exception:  # whatever the bytes lead pyarrow to; who reads the table says so
+    except Exception:  # any error of pyarrow; reading the table reports it
         return None
     for column in schema:
         if types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
@@ -353,7 +353,7 @@ def _parquet_column(path: Path) -> str | None:
 
 
 def _lists_images(path: Path) -> bool:
-    """Return whether a text file is a table of paths of images, by its first lines."""
+    """Return whether a text file is a table of image paths, by its first lines."""
     try:
         with open_regular(path) as file:
             head = [file.readline(2**16).decode("utf-8", "replace").lower() for _ in range(2)]

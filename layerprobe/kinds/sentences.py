@@ -71,11 +71,11 @@ STS = Kind(
 
 
 def binary_label(cell: str, place: str) -> str:
-    """Return 0 or 1; empty where the label is missing."""
+    """Return 0 or 1; empty if the label is missing."""
     label = label_cell(cell).lower()
     if label and label not in BINARY:
         raise TaskError(
-            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose "
+            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: fix it, or choose "
             f"{option('kind')}"
         )
     return BINARY.get(label, "")
@@ -112,7 +112,7 @@ ENTAILMENT = Kind(
     zero_shot="probe",
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
-    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # of SNLI, without agreement
+    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
     detects=lambda cells: True,  # what paraphrase and sts leave
     averages="probabilities",
     floors=lambda items: class_floors(items.gold),
@@ -120,15 +120,15 @@ ENTAILMENT = Kind(
 
 
 FEW = 20
-"""Distinct whole numbers that may be classes whichever they are."""
+"""Largest number of distinct whole numbers that can be classes, with gaps or not."""
 
 
 def _are_values(cells: AbstractSet[str]) -> bool:
-    """Return whether cells are numbers and not those of classes: some with fractions, or many with gaps."""
+    """Return whether cells are values rather than class numbers: some with fractions, or many with gaps."""
     if not cells or not all(map(is_number, cells)):
         return False
     numbers = sorted(map(float, cells))
-    if not all(number.is_integer() for number in numbers):  # nor is infinity, which is then refused with its line
+    if not all(number.is_integer() for number in numbers):  # neither is infinity, which is refused later with its line
         return True
     return len(numbers) > FEW and numbers[-1] - numbers[0] > len(numbers) - 1
 
@@ -175,7 +175,7 @@ CLASSIFICATION = Kind(
 
 
 SHARES = (0.7, 0.15, 0.15)
-"""Of train, validation and test."""
+"""Shares of train, validation and test."""
 
 
 def load_word_similarity(
@@ -187,15 +187,15 @@ def load_word_similarity(
 ) -> Task:
     """Merge files of scored word pairs into one sts task.
 
-    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, swapped or
-    not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Repeated pairs, swapped or not, are left out.
+    The rest is split at random. The paper trains on it in batches of 128 for 50
     epochs.
 
     Args:
-        source: A folder, all of whose data files are taken, or a file.
-        seed: Of the split.
-        format: How the files are written, where that is not to be found out.
-        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
+        source: A file, or a folder, whose data files are all used.
+        seed: Seed of the split.
+        format: Format of the files, if it should not be detected.
+        skip_empty: Leave out rows with an empty cell; otherwise they are an error.
     """
     path, skip = from_home(source), ["skip_empty"] if skip_empty else []
     files = data_files(path) if path.is_dir() else [path]
@@ -214,7 +214,7 @@ def load_word_similarity(
     for row in rows:
         distinct.setdefault(frozenset(row.pair), row)
     if len(distinct) < len(rows):
-        notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
+        notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} repeated pairs")
     task = task_of(
         str(source),
         STS.name,
@@ -229,7 +229,7 @@ def load_word_similarity(
 
 
 def _columns(table: Table) -> list[int] | None:
-    """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
+    """Return the first two columns of words and the only one of numbers, if a file without a header has these."""
     try:
         task_columns(table, None, STS.name)
     except TaskError:

@@ -153,7 +153,7 @@ def test_where_memory_runs_out_one_group_is_kept_and_then_a_smaller_one(
 
 
 def test_a_step_of_one_document_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(DataError, match=r"expected at least two examples a step, .* got a batch size of 1"):
+    with pytest.raises(DataError, match=r"expected at least two examples per step, .* got a batch size of 1"):
         MultipleNegatives.check_batch(prepared(encoder), 1)
     MultipleNegatives.check_batch(prepared(encoder, negatives=True), 1)
     MultipleNegatives.check_batch(prepared(encoder), 2)

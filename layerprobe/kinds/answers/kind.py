@@ -1,11 +1,11 @@
-"""Question answering: where in a context the answer to a question is; its items, its metrics, its files and the kind.
+"""Question answering: the place of an answer in a context; its items, metrics, files and the kind.
 
-An output is of one question: (first character, one past the last one, score of the span, score of no answer), of which
-the first two are offsets in its context. Spans are scored as SQuAD does, by exact match and F1 of words.
+The output for a question is (first character, one past the last one, score of the span, score of no answer); the
+first two are offsets in its context. Spans are scored like in SQuAD, by exact match and F1 of words.
 
 Files have the layouts of SQuAD: JSON has articles with paragraphs, each a context with its questions (`qas`); a table,
-as on the Hub, has a row a question, whose answers are lists of `text` and of `answer_start`. SQuAD 2.0 also has
-questions without an answer: `is_impossible` in JSON, empty lists in tables. Its plausible answers are not read.
+as on the Hub, has one row per question, whose answers are lists of `text` and `answer_start`. SQuAD 2.0 also has
+questions without an answer: `is_impossible` in JSON, empty lists in tables. Its plausible answers are ignored.
 
 Source: Rajpurkar, Zhang, Lopyrev and Liang 2016 (EMNLP), section 6.1; without an answer: Rajpurkar, Jia and Liang 2018
 (ACL), section 5.
@@ -48,9 +48,9 @@ class Answer:
     """A span of a context."""
 
     text: str
-    """As the context has it."""
+    """Text, as in the context."""
     start: int
-    """Characters of the context before it."""
+    """Number of characters of the context before it."""
 
     @property
     def end(self) -> int:
@@ -60,17 +60,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Questions(Items):
-    """Questions, each with the text that has the answer, and where."""
+    """Questions with their contexts and answers."""
 
     by_item = ("ids", "questions", "contexts", "answers")
     ids: tuple[str, ...]
-    """What the source calls each."""
+    """Ids of the questions in the source."""
     questions: tuple[str, ...]
-    """The texts of the questions."""
+    """Texts of the questions."""
     contexts: tuple[str, ...]
-    """(question,): the paragraph, which several questions share."""
+    """(question,) paragraphs; several questions can share one."""
     answers: tuple[tuple[Answer, ...], ...]
-    """(question,): any of them is right, and the first is trained on; none where the context has no answer."""
+    """(question,) answers: any of them is right, and the first is trained on; empty if the context has no answer."""
 
     def __repr__(self) -> str:
         return f"<Questions: {len(self):,} about {len(set(self.contexts)):,} contexts>"
@@ -87,24 +87,24 @@ class Questions(Items):
 
     @property
     def parts(self) -> tuple[str, tuple[str, ...]]:
-        """Contexts, which data sets can share between splits."""
+        """Contexts, which splits can share."""
         return "context", self.contexts
 
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
-        """(question,): the characters of the first answer, one past the last one; None where there is none."""
+        """(question,) first character of the first answer and one past its last; None without an answer."""
         return tuple((answers[0].start, answers[0].end) if answers else None for answers in self.answers)
 
     @property
     def gold(self) -> "Questions":
-        """The questions themselves, whose contexts outputs are spans of."""
+        """The questions themselves; outputs are spans of their contexts."""
         return self
 
     def __getitem__(self, rows: Sequence[int]) -> "Questions":
         return self.take(rows)
 
     def prompted(self, prompt: str) -> "Questions":
-        """Return them with the prompt before every question; contexts, in which answers have their places, stay."""
+        """Return them with the prompt before every question; contexts stay, since answers are offsets in them."""
         return replace(self, questions=tuple(prompt + question for question in self.questions))
 
 
@@ -112,18 +112,18 @@ Array = NDArray[np.float64]
 Words = tuple[str, ...]
 
 ALWAYS = sys.float_info.max
-"""The threshold where every question has an answer: no difference of scores is above it."""
+"""Threshold if every question has an answer: no difference between scores exceeds it."""
 BEFORE = 150
-"""Characters of a context that are shown before its answer."""
+"""Characters of a context shown before its answer."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 @functools.lru_cache(maxsize=2**16)
 def answer_words(text: str) -> Words:
-    """Return the words by which answers are compared: lower case, without punctuation and English articles.
+    """Return the words for comparing answers: lower case, without punctuation and English articles.
 
-    Articles of other languages count, as in the official script, with which XQuAD is scored too.
+    Articles of other languages stay, as in the official script, which also scores XQuAD.
 
     Examples:
         >>> answer_words("The  U.S. (of an A.)")
@@ -133,7 +133,7 @@ def answer_words(text: str) -> Words:
 
 
 def word_f1(predicted: Words, gold: Words) -> float:
-    """Return token F1, 0 .. 1, counting repeated words; of two texts without words, equality.
+    """Return token F1, 0 .. 1, counting repeated words; for texts without words, equality.
 
     Examples:
         >>> word_f1(("denver", "broncos"), ("the", "denver", "broncos", "team"))
@@ -151,24 +151,24 @@ def answer_scores(outputs: Array, gold: Questions, threshold: float) -> dict[str
     """Return the mean F1 and the share of exact matches over questions.
 
     Args:
-        outputs: (n, 4), see above.
-        gold: Of the same questions.
-        threshold: A question counts as unanswered where the score of no answer exceeds that of the span by more.
+        outputs: (n, 4) outputs, see the module.
+        gold: The same questions.
+        threshold: A question is unanswered if the score of no answer exceeds that of the span by more than this.
     """
-    return {name: float(np.mean(values)) for name, values in _by_question(outputs, gold, threshold).items()}
+    return {name: float(np.mean(values)) for name, values in _question_scores(outputs, gold, threshold).items()}
 
 
 def answer_threshold(outputs: Array, gold: Questions) -> float:
-    """Return the threshold that maximises F1, as SQuAD 2.0 chooses it; `ALWAYS` where every question has an answer.
+    """Return the threshold that maximises F1, as in SQuAD 2.0; `ALWAYS` if every question has an answer.
 
-    It is the score of no answer less that of the span of the last question that is answered; of equals the lowest.
-    Where it is best to answer none it is below all of them, for which the official script has 0.
+    It is the score of no answer minus that of the span, at the last answered question; the lowest of equals.
+    If answering none is best, it is below all of them (0 in the official script).
     """
     unanswerable = np.array([not answers for answers in gold.answers])
     if not unanswerable.any():
         return ALWAYS
     differences = outputs[:, 3] - outputs[:, 2]
-    gained = _by_question(outputs, gold, ALWAYS)["f1"] - unanswerable
+    gained = _question_scores(outputs, gold, ALWAYS)["f1"] - unanswerable
     order = np.argsort(differences, kind="stable")
     rising, sums = differences[order], np.cumsum(gained[order])
     last_of_equals = np.append(rising[1:] > rising[:-1], True)
@@ -177,7 +177,7 @@ def answer_threshold(outputs: Array, gold: Questions) -> float:
 
 
 def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: float) -> list[str]:
-    """Return the answer to each question; an empty text where it is unanswered."""
+    """Return the answer to each question; an empty text if unanswered."""
     answered = outputs[:, 3] - outputs[:, 2] <= threshold
     return [
         context[int(first) : int(end)] if answered else ""
@@ -186,11 +186,11 @@ def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: floa
 
 
 def question_view(task: Any, items: Questions) -> ItemView:
-    """Return how questions are shown: what is answered, and its F1."""
+    """Return the view of questions: the answer and its F1."""
 
     def read(outputs: Array, threshold: float | None) -> ReadOutputs:
         cut = ALWAYS if threshold is None else threshold
-        f1 = 100 * _by_question(outputs, items, cut)["f1"]
+        f1 = 100 * _question_scores(outputs, items, cut)["f1"]
         answers = predicted_answers(outputs, items.contexts, cut)
         return ReadOutputs(f1.tolist(), 100 - f1, [answer or "no answer" for answer in answers])
 
@@ -203,14 +203,14 @@ def question_view(task: Any, items: Questions) -> ItemView:
         },
         gold=[" | ".join(dict.fromkeys(one.text for one in right)) or "no answer" for right in items.answers],
         output="answer",
-        error="100 less F1",
+        error="100 minus F1",
         limit=50.0,
         read=read,
         embedded=(items.questions,),
     )
 
 
-def _by_question(outputs: Array, gold: Questions, threshold: float) -> dict[str, Array]:
+def _question_scores(outputs: Array, gold: Questions, threshold: float) -> dict[str, Array]:
     predicted = map(answer_words, predicted_answers(outputs, gold.contexts, threshold))
     scores = np.array(
         [
@@ -222,7 +222,7 @@ def _by_question(outputs: Array, gold: Questions, threshold: float) -> dict[str,
 
 
 def _right_words(gold: Questions) -> list[tuple[Words, ...]]:
-    """Return the words of each right answer to every question; no words are right where there is none."""
+    """Return the words of each right answer to every question; empty words are right without an answer."""
     return [
         tuple(words for answer in answers if (words := answer_words(answer.text))) or ((),) for answers in gold.answers
     ]
@@ -233,11 +233,11 @@ _HEAD = 2**20
 _ADVICE = "give JSON in the layout of SQuAD (data, paragraphs, qas), or rows with id, question, context and answers"
 
 Question = tuple[str, str, str, tuple[Answer, ...]]
-"""Its id, its text, the context and the answers."""
+"""Id, text, context and answers of a question."""
 
 
 def is_squad(path: Path) -> bool:
-    """Return whether a file, or one of a folder, has questions in the layout of SQuAD; what cannot be read has none."""
+    """Return whether a file, or one in a folder, has questions in the layout of SQuAD; unreadable ones have none."""
     try:
         if path.is_dir():
             return any(map(is_squad, data_files(path, SUFFIXES)))
@@ -245,7 +245,7 @@ def is_squad(path: Path) -> bool:
             return path.suffix.lower() in SUFFIXES and set(COLUMNS) <= first_columns(path)
         with open_regular(path) as file:
             head = file.read(_HEAD)
-    except Exception:  # whatever is wrong with it is said where it is read
+    except Exception:  # its problem is reported when it is read
         return False
     return b'"paragraphs"' in head or all(b'"%s"' % column.encode() in head for column in COLUMNS)
 
@@ -260,7 +260,7 @@ QUESTION_ANSWERING = Kind(
     metrics=("f1", "exact match"),
     score=answer_scores,
     # the threshold counts as given
-    influences=lambda *outputs: {name: mean_influences(values) for name, values in _by_question(*outputs).items()},
+    influences=lambda *outputs: {name: mean_influences(values) for name, values in _question_scores(*outputs).items()},
     threshold=answer_threshold,
     loss="layerprobe.kinds.answers.loss:AnswerSpan",
     zero_shot="own",
@@ -280,15 +280,15 @@ COLUMNS = tuple(QUESTION_ANSWERING.columns)
 def load_questions(source: TaskSource) -> Task:
     """Load questions about contexts, in three splits.
 
-    A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
-    missing are drawn at random from the train file; the questions about one context stay together. Every split has at
-    least 4 questions, and the train split one with an answer.
+    With a file named `...train...`, the dev and test files beside it with the same name are loaded, too. Missing splits
+    are drawn at random from the train file; questions about one context stay together. Every split has at
+    least 4 questions, and the train split at least one with an answer.
     """
     ids, contexts = set[str](), dict[str, str]()
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        """Return where question, context, answers are, and the id and if there is no answer, where the table says."""
-        ids.clear()  # which are distinct in a split
+        """Return the places of question, context, answers and, if present, of id and `is_impossible`."""
+        ids.clear()  # ids are distinct within a split
         table, columns = declared_columns(table, source.settings.columns, QUESTION_ANSWERING)
         header = table.header or ()
         return table, (*columns, *(header.index(name) for name in ("id", _IMPOSSIBLE) if name in header))
@@ -322,14 +322,14 @@ def _read(path: Path, format: Format) -> Table:
 
 
 def _unpacked(data: Any, name: str) -> Any:
-    """Return the articles of a mapping in the layout of SQuAD as rows, and anything else as it is."""
+    """Return the articles of a mapping in the layout of SQuAD as rows, and anything else unchanged."""
     if not isinstance(data, Mapping) or "data" not in data:
         return data
     articles = _listed(data["data"], f"{name}: data")
     if articles and isinstance(articles[0], dict) and "paragraphs" not in articles[0]:
         return articles
     rows = list(_rows(articles, name))
-    second = any(_IMPOSSIBLE in row for row in rows)  # whether the file says of questions that they have no answer
+    second = any(_IMPOSSIBLE in row for row in rows)  # whether the file marks questions without an answer
     return [{**row, _IMPOSSIBLE: second and row.get(_IMPOSSIBLE) is True} for row in rows]
 
 
@@ -365,25 +365,25 @@ def _get(value: Any, key: str, place: str) -> Any:
 
 
 def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
-    """Return the question of a row; UnusableRowError where it has not what it should have.
+    """Return the question of a row; UnusableRowError if it is incomplete.
 
     Args:
-        row: Question, context and answers, maybe the id and whether there is no answer.
-        ids: Those of earlier rows.
-        contexts: Cleaned by what they were.
+        row: Question, context and answers, optionally the id and whether there is no answer.
+        ids: Ids of earlier rows.
+        contexts: Cleaned contexts by original ones.
     """
     further = dict(zip(row.columns[len(COLUMNS) :], row.values[len(COLUMNS) :], strict=True))
     name, impossible = str(further.get("id", len(ids) + 1)), further.get(_IMPOSSIBLE)
     text, context, answers = row.values[: len(COLUMNS)]
     problem, spans = "", _spans(answers, row.place)
     if name in ids:
-        problem = "with an id that another has"
+        problem = "with a duplicate id"
     elif not isinstance(text, str) or not text.strip():
         problem = "without a text"
     elif not isinstance(context, str) or not context.strip():
         problem = "without a context"
     elif impossible is not None and (impossible == "True") == bool(spans):
-        problem = "with answers, and without one by is_impossible" if spans else "without an answer"
+        problem = "with answers although is_impossible" if spans else "without an answer"
     ids.add(name)
     if problem:
         raise UnusableRowError(problem, name=name)
@@ -410,7 +410,7 @@ def _spans(answers: Any, place: str) -> list[tuple[Any, Any]]:
 
 def _answer(text: Any, start: Any, context: str, name: str) -> Answer:
     if not isinstance(text, str) or isinstance(start, bool) or not hasattr(start, "__index__"):
-        raise UnusableRowError("with an answer that is no text and whole number", name=name)
+        raise UnusableRowError("with an answer that is not a text with a whole number", name=name)
     answer = Answer(text=TableLog().clean(text), start=int(start))
     if answer.start < 0 or not answer.text.strip() or context[answer.start : answer.end] != answer.text:
         raise UnusableRowError("whose answer is not in the context at answer_start", name=name)

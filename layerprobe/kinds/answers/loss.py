@@ -1,8 +1,8 @@
-"""What extractive question answering trains: where the answer begins and ends, in windows of tokens.
+"""Training of extractive question answering: first and last token of the answer, in windows of tokens.
 
-As in the usual recipe (BERT's run_squad, run_qa of transformers), a context that is too long is read in overlapping
-windows, each with the whole question. Every window is trained on, and one without the answer on its first special
-token, which stands for no answer, whether or not all questions have one.
+As in the usual recipe (BERT's run_squad, run_qa of transformers), a long context is read in overlapping
+windows, each with the whole question. Every window is trained on; the target of a window without the answer is its
+first special token, which means no answer, even if all questions have one.
 
 Source: Devlin, Chang, Lee and Toutanova 2019 (NAACL), sections 4.2 and 4.3.
 """
@@ -42,13 +42,13 @@ from layerprobe.tasks.values import Items, Task
 from layerprobe.versions import ANSWER_PROBE_VERSION
 
 QUESTION_TOKENS = 64
-"""Of a question at most, as in BERT's run_squad; never more than half of a window."""
+"""Largest number of tokens of a question, as in BERT's run_squad; never more than half of a window."""
 STRIDE = 128
-"""Tokens that a window shares with the one before, where it has room for more than twice as many."""
+"""Tokens that a window shares with the one before, if it has room for more than twice as many."""
 ANSWER_TOKENS = 30
-"""Of a predicted answer at most."""
+"""Largest number of tokens of a predicted answer."""
 NO_SPAN = -1e9
-"""The score of a span where a window has no token of the context."""
+"""Score of a span in a window without tokens of the context."""
 CHUNK = 512
 
 Span = tuple[int, int]
@@ -60,27 +60,27 @@ class Windows:
     """Questions with parts of their contexts, as token ids."""
 
     texts: TokenizedTexts
-    """A window each."""
+    """Texts of the windows."""
     pairs: NDArray[np.int64]
-    """(window,): the number of its question, ascending."""
+    """(window,) number of its question, ascending."""
     offsets: NDArray[np.int32]
-    """(token, 2), of all windows: which characters of the context a token is; -1 where it is of no context."""
+    """(token, 2) characters of the context for the tokens of all windows; -1 outside the context."""
     null: NDArray[np.int64]
-    """(window,): the token that stands for no answer."""
+    """(window,) token that means no answer."""
     n_pairs: int
-    """Questions."""
+    """Number of questions."""
     n_cut: int
-    """Questions that were cut."""
+    """Number of truncated questions."""
 
     def characters(self, window: int) -> NDArray[np.int32]:
         """Return (token, 2) characters of the tokens of one window."""
         return self.offsets[self.texts.ends[window] : self.texts.ends[window + 1]]
 
     def targets(self, answers: Sequence[Span | None]) -> NDArray[np.int64]:
-        """Return the first and the last token of the answer in every window, (window, 2); without it, the null twice.
+        """Return the (window, 2) first and last token of the answer in every window; without it, the null twice.
 
         Args:
-            answers: (question,) characters of the context; None where there is no answer.
+            answers: (question,) characters of the context; None without an answer.
         """
         targets = np.stack([self.null, self.null], axis=1)
         for window, pair in enumerate(self.pairs):
@@ -94,19 +94,19 @@ class Windows:
         return targets
 
     def lost(self, answers: Sequence[Span | None], targets: NDArray[np.int64]) -> int:
-        """Return how many answers are in no window whole."""
+        """Return the number of answers that no window contains completely."""
         seen = set(self.pairs[targets[:, 1] != self.null].tolist())
         return sum(answer is not None and pair not in seen for pair, answer in enumerate(answers))
 
     def spans(self, logits: Iterable[NDArray[Any]]) -> NDArray[np.float64]:
-        """Return the best span of every question, (question, 4): its characters, its score, and that of no answer.
+        """Return (question, 4): characters and score of the best span of every question, and the score of no answer.
 
         The score of a span is the sum of the logits of its first and its last token, at most `ANSWER_TOKENS` apart, and
-        the best one of all windows counts; of no answer it is the lowest sum at the null. All spans are looked at; the
-        usual scripts look at those of the 20 highest starts and ends.
+        the best one of all windows counts; the score of no answer is the lowest sum at the null. All spans are
+        searched; the usual scripts only search the 20 highest starts and ends.
 
         Args:
-            logits: (token, 2) of each window: of being the first and the last token of the answer.
+            logits: (token, 2) logits of each window, for the first and the last token of the answer.
         """
         best = np.tile([0.0, 0.0, NO_SPAN, np.inf], (self.n_pairs, 1))
         for window, (pair, values) in enumerate(zip(self.pairs, logits, strict=True)):
@@ -124,22 +124,22 @@ class Windows:
 
 
 def cut_questions_warning(splits: Sequence[tuple[Windows, Sequence[Span | None]]], limit: int) -> str:
-    """Return a warning of the questions and answers that windows of `limit` tokens lose; empty if none.
+    """Return a warning about questions and answers truncated by windows of `limit` tokens; empty if none.
 
     Args:
-        splits: The windows of some questions, with (question,) answers as `Windows.targets` takes them.
-        limit: Tokens of a window at most.
+        splits: Windows of questions, with (question,) answers for `Windows.targets`.
+        limit: Largest number of tokens of a window.
     """
     n_lost = sum(windows.lost(answers, windows.targets(answers)) for windows, answers in splits)
     n_answers = sum(answer is not None for _, answers in splits for answer in answers)
     n_cut, n_questions = (sum(getattr(windows, of) for windows, _ in splits) for of in ("n_cut", "n_pairs"))
-    lost = f"{n_lost:,} of {n_answers:,} answers are whole in no window of {limit} tokens" if n_lost else ""
+    lost = f"{n_lost:,} of {n_answers:,} answers do not fit into a window of {limit} tokens" if n_lost else ""
     cut = f"{n_cut:,} of {n_questions:,} questions are cut" if n_cut else ""
     return ", and ".join(filter(None, (lost, cut)))
 
 
 def best_span(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> tuple[int, int, float]:
-    """Return i <= j < i + `ANSWER_TOKENS` with the highest starts[i] + ends[j], and that.
+    """Return i <= j < i + `ANSWER_TOKENS` with the highest starts[i] + ends[j], and this sum.
 
     Examples:
         >>> best_span(np.array([0.0, 3.0, 1.0]), np.array([9.0, 0.0, 2.0]))
@@ -156,20 +156,18 @@ def best_span(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> tuple[i
 def windowed(
     encoder: Encoder, questions: Sequence[str], contexts: Sequence[str], *, max_length: int | None = None
 ) -> Windows:
-    """Return questions and contexts as windows of at most `max_length` tokens, by default 512, or what the model reads.
+    """Return questions and contexts as windows of at most `max_length` tokens, by default 512 or the model's limit.
 
-    Question first, with special tokens and token types as the tokenizer writes pairs.
+    The question comes first, with the special tokens and token types of the tokenizer for pairs.
     """
     tokenizer, limit = encoder.tokenizer, encoder.limit(max_length)
     if not tokenizer.is_fast:
-        raise DataError(
-            f"expected a fast tokenizer, which knows where tokens are in a text, got {type(tokenizer).__name__}"
-        )
+        raise DataError(f"expected a fast tokenizer, which knows the offsets of tokens, got {type(tokenizer).__name__}")
     room = limit - tokenizer.num_special_tokens_to_add(pair=True)
     if room < 4:
         raise DataError(f"expected room for a question and a context, got a maximum length of {limit} tokens")
     longest = min(QUESTION_TOKENS, room // 2)
-    with model_errors(encoder.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
+    with model_errors(encoder.description.name, "tokenizing", advice="use another checkpoint, or drop unusual texts"):
         cut = _cut(tokenizer, questions, longest)
         types = reads_token_types(encoder.model)
         stride = min(STRIDE, (room - longest) // 2)
@@ -199,11 +197,11 @@ def windowed(
 
 
 _Row = tuple[NDArray[np.int32], NDArray[np.uint8] | None, NDArray[np.int32], int, int]
-"""Token ids, types, characters of the context, the token of no answer, and the number of the question of a window."""
+"""A window: token ids, types, characters of the context, the token of no answer, and the number of its question."""
 
 
 def _cut(tokenizer: Any, questions: Sequence[str], longest: int) -> list[str]:
-    """Return the questions, cut where they have more tokens."""
+    """Return the questions, truncated to `longest` tokens."""
     if not questions:
         return []
     encoded = tokenizer(list(questions), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -241,7 +239,7 @@ def _part(
 
 
 class AnswerSpan(Criterion):
-    """W h + b of every token: the logits of being the first and the last token of the answer, by cross entropy."""
+    """W h + b of every token: logits for the first and the last token of the answer, trained on cross entropy."""
 
     def __init__(self, *, width: int, n_labels: int) -> None:
         super().__init__(width=width, n_labels=n_labels)
@@ -263,7 +261,7 @@ class AnswerSpan(Criterion):
 
     @classmethod
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
-        """Return how many answers are whole in no window, and how many questions are cut; empty where none is."""
+        """Return a line on answers that no window contains and on truncated questions; empty without any."""
         splits = [
             (windowed(encoder, part.questions, part.contexts, max_length=max_length), part.spans)
             for part in items
@@ -286,7 +284,7 @@ class AnswerSpan(Criterion):
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
-        """Return the best span of every question, its score and that of no answer, (question, 4)."""
+        """Return (question, 4): the best span of every question, its score and that of no answer."""
         windows: Windows = items.targets[0]
         return windows.spans(states)
 
@@ -300,13 +298,13 @@ BATCH_TOKENS = 4096
 logger = logging.getLogger(__name__)
 
 Use = Callable[[list[int], int, Tensor], None]
-"""Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
+"""Function of the windows of a batch, a layer, and the (token, width) states of their own tokens, concatenated."""
 
 
 def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScores:
-    """Return what the probe scores at every layer, from the store, or fitted on the train split now.
+    """Return the scores of the probe at every layer, from the store or fitted on the train split.
 
-    Where questions of the validation split have no answer, the threshold is chosen there.
+    If questions of the validation split have no answer, the threshold is chosen there.
     """
     options = checkpoint.asked
     settings = [checkpoint.max_length, checkpoint.prompt, options.norm, options.attn, checkpoint.computed_on]
@@ -352,7 +350,7 @@ def _fitted(encoder: Encoder, windows: Windows, items: Questions, options: Model
     """Return the weights of first and last tokens at every layer, (layer, width, 2)."""
     targets = windows.targets(items.spans)
     if (targets[:, 1] == windows.null).all():
-        raise DataError("expected an answer in a window of the train split to fit a probe on, got none")
+        raise DataError("no answer of the train split is in a window, so no probe can be fitted")
     width = encoder.description.hidden_size
     place = float64_device(encoder.device)
     covariances = torch.zeros(encoder.n_layers, width, width, dtype=torch.float64, device=place)
@@ -371,17 +369,17 @@ def window_sums(windows: Windows, targets: NDArray[np.int64], rows: list[int], s
     """Return the sums over windows of Cov(x), (width, width), and of x_answer - mean(x), (width, 2).
 
     Args:
-        windows: Of which `rows` are read.
+        windows: The windows.
         targets: (window, 2) first and last token.
-        rows: (w,) numbers.
-        states: (token, width) of the windows' own tokens, one behind the other.
+        rows: (w,) numbers of the windows to use.
+        states: (token, width) states of the windows' own tokens, concatenated.
     """
     begins = np.cumsum([0, *(windows.texts.length(row) for row in rows)])
     taken = np.concatenate([windows.characters(row)[:, 0] >= 0 for row in rows])
     taken[begins[:-1] + windows.null[rows]] = True
     window = torch.from_numpy(np.repeat(np.arange(len(rows)), np.diff(begins))[taken]).to(states.device)
     device = states.device
-    states = states - states[torch.from_numpy(taken).to(device)].mean(dim=0)  # what follows is of differences
+    states = states - states[torch.from_numpy(taken).to(device)].mean(dim=0)  # differences from the mean
     chosen = states[torch.from_numpy(taken).to(device)]
     counts = window.bincount(minlength=len(rows)).to(states.dtype)[:, None]
     means = torch.zeros(len(rows), states.shape[1], device=device).index_add_(0, window, chosen) / counts
@@ -391,12 +389,12 @@ def window_sums(windows: Windows, targets: NDArray[np.int64], rows: list[int], s
 
 
 def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
-    """Return the weights of the first Newton step, (width, 2).
+    """Return the (width, 2) weights of the first Newton step.
 
     Features are divided by their deviation within windows; the penalty is width / `LOGIT_VARIANCE`.
     """
     scale = (covariance.diagonal() / n).sqrt()
-    scale = torch.where(scale > torch.finfo(torch.float32).eps * scale.max(), scale, torch.inf)  # says nothing
+    scale = torch.where(scale > torch.finfo(torch.float32).eps * scale.max(), scale, torch.inf)  # constant features
     curvature = covariance / scale / scale[:, None]
     curvature.diagonal().add_(len(scale) / LOGIT_VARIANCE)
     weights: Tensor = torch.linalg.solve(curvature, pull / scale[:, None]) / scale[:, None]
@@ -404,7 +402,7 @@ def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
 
 
 def _spans(encoder: Encoder, windows: Windows, weights: Tensor, options: Model) -> list[NDArray[np.float64]]:
-    """Return the best spans of all questions by every layer, (question, 4) each."""
+    """Return the (question, 4) best spans of all questions by layer."""
     logits: list[list[NDArray[np.float64]]] = [[np.zeros((0, 2))] * len(windows.pairs) for _ in weights]
 
     def keep(rows: list[int], layer: int, states: Tensor) -> None:

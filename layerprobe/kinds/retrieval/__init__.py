@@ -1,1 +1,1 @@
-"""Queries, documents, and how well each layer finds the one from the other."""
+"""Retrieval: queries and documents, and how well each layer finds documents."""

@@ -1,4 +1,4 @@
-"""Retrieval: the documents that belong to a query, found among all documents; its metrics, its items and the kind."""
+"""Retrieval: finding the relevant documents of a query among all documents; its metrics, items and the kind."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,18 +20,18 @@ from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.values import Items
 
 BLOCK = 2**24
-"""Scores that are in memory at a time: 64 MB."""
+"""Scores in memory at a time: 64 MB."""
 ROWS = 4096
-"""Rows that are made units at a time."""
+"""Rows normalised at a time."""
 CUTOFF = 10
 LISTED = 100
-"""Documents that are kept of the ranking for a query."""
+"""Documents kept of the ranking for a query."""
 
 Ranks = NDArray[np.int64]
 
 
 def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: bool, name: str) -> NDArray[np.float32]:
-    """Return rows of a layer in memory, of length 1 where requested, by blocks since lengths are of float64."""
+    """Return rows of a layer in memory, normalised if requested, in blocks since norms use float64."""
     result = np.empty((len(rows), layer.shape[1]), np.float32)
     for start in range(0, len(rows), ROWS):
         block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
@@ -49,20 +49,20 @@ def closest_documents(
     listed: int = LISTED,
     units: bool = True,
 ) -> NDArray[np.float64]:
-    """Return the documents that are closest to each query by the cosine, the first ones of the ranking.
+    """Return the documents closest to each query by cosine, the top of the ranking.
 
     Args:
         embeddings: (text, features).
         queries: (q,) rows of the embeddings.
         documents: (n,) rows of the embeddings; of equal cosines the earlier document comes first.
         itself: (q,) the document that is the query itself and not ranked, or -1.
-        name: What the embeddings are called where one has no direction.
-        listed: Documents a query at most.
-        units: Whether they are ranked by the cosine; by the inner product otherwise.
+        name: Name of the embeddings, for errors.
+        listed: Largest number of documents per query.
+        units: Whether to rank by the cosine; otherwise by the inner product.
 
     Returns:
-        (q, k, 2): number of the document and cosine, for the k closest; all but one where `itself` leaves one out and
-        there are no more than `listed`.
+        (q, k, 2): number of the document and cosine, for the k closest; all but one if `itself` leaves one out and
+        there are at most `listed`.
 
     Raises:
         DegenerateLayerError: If a value is not finite, or an embedding has no direction.
@@ -100,11 +100,11 @@ def _scores(
 
 
 def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, NDArray[np.float64]]:
-    """Return what each query scores by every metric that the first documents of a ranking decide, (q,) of 0 .. 1.
+    """Return the (q,) scores of the queries, 0 .. 1, by every metric that the top documents decide.
 
     Args:
-        outputs: (q, k, 2) as from `closest_documents`, k at least 10 or all documents.
-        gold: By query, the relevant documents with their gains.
+        outputs: (q, k, 2) outputs of `closest_documents`, k at least 10 or all documents.
+        gold: Relevant documents with their gains, by query.
     """
     scores = []
     for documents, gains in zip(outputs[:, :, 0], gold, strict=True):
@@ -115,7 +115,7 @@ def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, flo
 
 
 def query_view(task: Any, items: Any) -> ItemView:
-    """Return how the queries of `RetrievalItems` are shown: the rank of the first relevant document, and the first."""
+    """Return the view of queries: the rank of the first relevant document, and the first document."""
 
     def read(outputs: NDArray[np.float64], threshold: float | None) -> ReadOutputs:
         listed, beyond = outputs[:, :, 0].astype(int).tolist(), outputs.shape[1] + 1
@@ -132,7 +132,7 @@ def query_view(task: Any, items: Any) -> ItemView:
         texts={"Query": items.queries},
         gold=[items.documents[judged[0][0]] for judged in items.relevance],
         output="rank",
-        error="100 less nDCG@10 x 100",
+        error="100 minus nDCG@10 x 100",
         limit=50.0,
         read=read,
         embedded=(items.queries,),
@@ -141,15 +141,15 @@ def query_view(task: Any, items: Any) -> ItemView:
 
 def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, float]:
     """Return the means over queries of `listed_metrics`."""
-    by_query = listed_metrics(outputs, gold)  # whose mean no order of the queries changes
+    by_query = listed_metrics(outputs, gold)  # means do not depend on the order of queries
     return {metric: math.fsum(values) / len(values) for metric, values in by_query.items()}
 
 
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:
     """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
 
-    DCG = sum of gain_i / log2(rank_i + 1) over documents of rank <= cutoff, divided by the highest DCG that an order
-    of the same gains can have. The gain is linear, as in trec_eval and BEIR. Ranks are of all documents with a gain.
+    DCG = sum of gain_i / log2(rank_i + 1) over documents of rank <= cutoff, divided by the highest DCG of any order of
+    the same gains. The gain is linear, as in trec_eval and BEIR. Ranks are those of all documents with a gain.
 
     Source: Jarvelin and Kekalainen 2002 (ACM TOIS 20), with the discount of Burges et al. 2005.
 
@@ -166,7 +166,7 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
 
 
 def reciprocal_rank(ranks: Ranks, cutoff: int = CUTOFF) -> float:
-    """Return 1 / rank of the first relevant document; 0 where it comes after the cutoff.
+    """Return 1 / rank of the first relevant document; 0 after the cutoff.
 
     Examples:
         >>> reciprocal_rank(np.array([12, 4])), reciprocal_rank(np.array([12]))
@@ -191,27 +191,27 @@ Ranking = Literal["cosine", "dot"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalItems(Items):
-    """Queries, each an item, and the documents that are ranked for all of them."""
+    """Queries, each an item, and the documents to rank for all of them."""
 
     by_item = ("queries", "relevance", "trained", "own", "ids")
     queries: tuple[str, ...]
-    """Their texts."""
+    """Texts of the queries."""
     documents: tuple[str, ...]
-    """Their texts, the same in all splits; of documents with equal cosines the earlier comes first."""
+    """Texts of the documents, the same in all splits; of equal cosines the earlier document comes first."""
     relevance: tuple[tuple[tuple[int, float], ...], ...]
-    """By query, the numbers of its relevant documents, with the gain above 0 of finding each."""
+    """Numbers of the relevant documents with their gains above 0, by query."""
     trained: tuple[tuple[tuple[int, ...], ...], ...]
-    """By query, its examples: the numbers of a positive and of its hard negatives, as many in all."""
+    """Training examples by query: the numbers of a positive and of its hard negatives, equally many in all."""
     own: tuple[int, ...]
-    """By query, the number of the document that is the query itself and is not ranked for it; -1 for none."""
+    """Number of the document that is the query itself and not ranked, by query; -1 for none."""
     query_prompt: str | None = None
-    """Put before every query; None for what the options or the model say."""
+    """Prompt before every query; None: that of the options or the model."""
     document_prompt: str | None = None
-    """Put before every document; likewise."""
+    """Prompt before every document; likewise."""
     ids: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Of the queries, distinct; empty where only numbers tell them apart."""
+    """Distinct ids of the queries; empty if they only have numbers."""
     ranking: Ranking = field(default="cosine", metadata=RARE)
-    """By what documents are ranked: the cosine or the inner product of their embedding with that of the query."""
+    """Ranking score: the cosine or the inner product of the embeddings of document and query."""
 
     def __post_init__(self) -> None:
         check_choice(self.ranking, Ranking, name="ranking")
@@ -222,17 +222,17 @@ class RetrievalItems(Items):
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
-        """The queries: documents are the same for all."""
+        """The queries; documents are common to all."""
         return (self.queries,)
 
     @property
     def parts(self) -> tuple[str, tuple[str, ...]]:
-        """Relevant documents, which queries of other splits can have too."""
+        """Relevant documents, which queries of other splits can share."""
         return "relevant document", tuple(self.documents[number] for number, _ in chain(*self.relevance))
 
     @property
     def facts(self) -> dict[str, int]:
-        """How many documents are ranked."""
+        """The number of documents."""
         return {"documents": len(self.documents)}
 
     @property
@@ -242,22 +242,22 @@ class RetrievalItems(Items):
 
     @property
     def prompts(self) -> tuple[str | None, str | None]:
-        """What stands before queries and before documents."""
+        """Prompts before queries and before documents."""
         return self.query_prompt, self.document_prompt
 
     @property
     def query_texts(self) -> tuple[str, ...]:
-        """The queries as they are embedded."""
+        """The queries with their prompt."""
         return tuple((self.query_prompt or "") + text for text in self.queries)
 
     @property
     def document_texts(self) -> tuple[str, ...]:
-        """The documents as they are embedded."""
+        """The documents with their prompt."""
         return tuple((self.document_prompt or "") + text for text in self.documents)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The distinct texts as they are embedded, queries and then documents."""
+        """The distinct texts to embed, queries before documents."""
         return tuple(dict.fromkeys((*self.query_texts, *self.document_texts)))
 
     @property
@@ -268,7 +268,7 @@ class RetrievalItems(Items):
     @property
     def gold(self) -> Any:
         """(n,) objects: the relevant documents of every query with their gains."""
-        import numpy as np  # which `--help` does without
+        import numpy as np  # `--help` does not need it
 
         gold = np.empty(len(self), dtype=object)
         gold[:] = [dict(judged) for judged in self.relevance]
@@ -276,15 +276,15 @@ class RetrievalItems(Items):
 
     @property
     def ranked(self) -> tuple[int, ...]:
-        """By query, how many documents are ranked for it."""
+        """Number of documents ranked for each query."""
         return tuple(len(self.documents) - (itself >= 0) for itself in self.own)
 
     def prompted(self, prompt: str) -> "RetrievalItems":
-        """Return the items with the prompt before queries, and before documents, that have none of their own."""
+        """Return the items with the prompt before queries and documents that have none."""
         return self.with_prompts(prompt, prompt)
 
     def with_prompts(self, query: str | None, document: str | None) -> "RetrievalItems":
-        """Return the items with these prompts where they have none of their own."""
+        """Return the items with these prompts if they have none."""
         return replace(
             self,
             query_prompt=query if self.query_prompt is None else self.query_prompt,

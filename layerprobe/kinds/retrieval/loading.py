@@ -1,4 +1,4 @@
-"""Queries with documents, loaded: to train on, or to be scored alone. Knows folders, hub data sets and tables."""
+"""Loading of queries with documents, for training or only for scoring. Knows folders, hub data sets and tables."""
 
 import functools
 import math
@@ -28,36 +28,36 @@ MOST_NEGATIVES = 100
 Judgements = list[tuple[str, str, float]]
 """Query id, document id and gain."""
 Gains = dict[tuple[str, str], float]
-"""By query id and document id, above 0."""
+"""Gains above 0 by query id and document id."""
 Prompts = tuple[str | None, str | None]
-"""Before queries and before documents."""
+"""Prompts before queries and before documents."""
 Trained = Mapping[str, list[tuple[str, ...]]]
-"""By query id, the document ids of a positive and its hard negatives."""
+"""Document ids of a positive and its hard negatives, by query id."""
 
 
 Found = tuple[dict[str, Table], dict[str, Callable[[], Table]]]
-"""Corpus and queries, and what reads the judgements, by the name of their file or split."""
+"""Tables of corpus and queries, and readers of the judgements by the name of their file or split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """The queries and documents of a source, and what belongs together."""
+    """The queries and documents of a source, with judgements."""
 
     queries: dict[str, str]
     """Text by id."""
     documents: dict[str, str]
     """Text by id."""
     judgements: Mapping[str, Judgements] = field(default_factory=dict)
-    """By split."""
+    """Judgements by split."""
     trained: Mapping[str, Trained] = field(default_factory=dict)
-    """By split, where that is not all that belongs together."""
+    """Training examples by split, if these are not all judged pairs."""
     notes: tuple[str, ...] = ()
-    """How the source was understood."""
+    """Notes on how the source was read."""
     warnings: tuple[str, ...] = ()
-    """What was changed in the texts or left out, with counts."""
+    """Changes in the texts and rows left out, with counts."""
 
 
-# ---- what is scored alone -----------------------------------------------------------------------------
+# ---- for scoring alone --------------------------------------------------------------------------------
 
 
 def load_retrieval(
@@ -69,42 +69,42 @@ def load_retrieval(
     ranking: Ranking = "cosine",
     prompts: Prompts = (None, None),
 ) -> Task:
-    """Load queries, documents and which documents are relevant to which query, to be scored and not trained on.
+    """Load queries, documents and relevance judgements, for scoring without training.
 
-    A folder is in the layout of BEIR: `corpus` and `queries` with the columns _id, title (of documents, where there
-    is one, put before the text) and text, and `qrels/test` with query-id, corpus-id and score; JSONL, CSV, TSV or
-    Parquet. A hub data set has the same as configurations. Anything else is a table of queries with documents: all
-    of its documents are searched for every query. Texts are cleaned as in `load_task`; the warnings count what was
+    A folder is in the layout of BEIR: `corpus` and `queries` with the columns _id, title (optional, for documents;
+    put before the text) and text, and `qrels/test` with query-id, corpus-id and score; JSONL, CSV, TSV or
+    Parquet. A hub data set has the same as configurations. Anything else is a table of queries with documents, which
+    are all searched for every query. Texts are cleaned as in `load_task`; the warnings count rows
     left out.
 
     Args:
-        source: A folder, the hub name of a data set with `:part` where it has several, or a table.
-        columns: Of a table: query, document and relevance, or query and document, all of them relevant; names, or
-            indices from 0, in a list or joined by commas. By default usual names are known.
-        split: Which judgements of a folder or hub data set.
-        relevant_from: Judgements below this are not relevant; by default all above 0 are. A judgement is the gain.
-        ranking: By what documents are ranked: cosine, or dot, the inner product.
-        prompts: Put before queries and before documents; by default what the options or the model say.
+        source: A folder, the hub name of a data set, with `:part` if it has several, or a table.
+        columns: Columns of a table: query, document and relevance, or query and document (all relevant); names, or
+            indices from 0, in a list or joined by commas. By default usual names are recognised.
+        split: Split of the judgements of a folder or hub data set.
+        relevant_from: Smallest relevant judgement; by default all above 0 are relevant. A judgement is the gain.
+        ranking: Score that ranks documents: cosine, or dot, the inner product.
+        prompts: Prompts before queries and before documents; by default those of the options or the model.
 
     Returns:
-        The task, with a single split: validation where the judgements are named so, such as dev, and else test. Queries
-        without a relevant document are left out and counted.
+        The task, with a single split: validation if the judgements have such a name, for example dev, else test.
+        Queries without a relevant document are left out and counted.
     """
     if relevant_from is not None and not math.isfinite(relevant_from):
-        raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
+        raise TaskError(f"expected a finite smallest relevance, got {relevant_from}")
     path, name = from_home(source), str(source)
     if (layout := _found(source, columns, None)) is None:
         config = name.partition(":")[2] or None
         table = hub_split(name, config, (split,)) if is_on_hub(source) else read_table(path)
         settings = TaskSettings(source=name, columns=columns, skip_empty=True)  # type: ignore[arg-type]
         rows = TaskSource(data={"train": table}, name=name, settings=settings)
-        collection = _of_rows(rows, most_negatives=0)
+        collection = _collected_rows(rows, most_negatives=0)
     else:
         texts, judged = layout
         by_stem = {Path(key).stem: read for key, read in judged.items()}
         if (read := by_stem.get(split, by_stem.get("qrels"))) is None:
             raise TaskError(
-                f"{name} has no judgements of the split {split}, it has those of {', '.join(by_stem)}: choose others "
+                f"{name} has no judgements for the split {split}, only for {', '.join(by_stem)}: choose one "
                 f"with {option('split')}"
             )
         collection = _joined(texts, {"train": read()})
@@ -125,26 +125,26 @@ def load_retrieval(
 
 
 def scored_split(split: str) -> Split:
-    """Return the split of the task that judgements of this name are: dev is validation, what is no split is test."""
+    """Return the split of judgements with this name: dev is validation, an unknown name is test."""
     (role,) = split_roles([split])
     return "validation" if role == "validation" else "test"
 
 
-# ---- what is trained on -------------------------------------------------------------------------------
+# ---- for training -------------------------------------------------------------------------------------
 
 
 def load_retrieval_task(source: TaskSource) -> Task:
-    """Load queries with documents in three splits from what `load_task` takes.
+    """Load queries with documents in three splits from a source of `load_task`.
 
-    A folder in the layout of BEIR has a file of judgements for each split, `qrels/train`, `dev` and `test`; splits
-    that are missing are drawn from the train file, or from the only one, by query. Anything else is a table of
-    examples: query (or anchor), positive (or document), maybe columns of hard negatives, and maybe the relevance; its
-    documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
+    A folder in the layout of BEIR has a file of judgements for each split, `qrels/train`, `dev` and `test`; missing
+    splits are drawn from the train file, or from the only one, by query. Anything else is a table of examples: query
+    (or anchor), positive (or document), optionally columns of hard negatives and the relevance; its
+    documents are those of all its splits. Judgements above 0 are gains in nDCG; in training all are equal positives.
     """
     data, settings = source.data["train"], source.settings
     layout = _found(data, settings.columns, settings.format) if isinstance(data, (str, Path)) else None
     if layout is None:
-        return _task(source, _of_rows(source, most_negatives=MOST_NEGATIVES))
+        return _task(source, _collected_rows(source, most_negatives=MOST_NEGATIVES))
     texts, judged = layout
     files = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
     tables = {role: functools.partial(read_table, file) for role, file in files.items()}
@@ -160,7 +160,7 @@ def load_retrieval_task(source: TaskSource) -> Task:
     readers = {role: judged[name] for role, name in by_role.items()} | tables
     if "train" not in readers:
         names = ", ".join(judged)
-        raise TaskError(f"{data} has no judgements to train on, got {names}: expected train, or a lone file")
+        raise TaskError(f"{data} has no judgements to train on, got {names}: expected train, or a single file")
     collection = _joined(texts, {role: read() for role, read in readers.items()})
     used = by_role | {role: file.name for role, file in files.items()}
     note = f"judgements: {', '.join(f'{name} as {role}' for role, name in used.items())}"
@@ -171,12 +171,12 @@ def load_retrieval_task(source: TaskSource) -> Task:
 
 
 def _found(source: str | Path, columns: Columns | None, format: Format | None) -> Found | None:
-    """Return corpus and queries, and the judgements, of a folder or a hub data set; None of a table of pairs."""
+    """Return corpus, queries and judgements of a folder or a hub data set; None for a table of pairs."""
     folder = from_home(source)
     if is_on_hub(source):
         collection = hub_collection(str(source))
     elif folder.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(folder)}:
-        collection = _in_folder(folder)
+        collection = _folder_tables(folder)
     else:
         collection = None
     if collection is not None:
@@ -186,7 +186,7 @@ def _found(source: str | Path, columns: Columns | None, format: Format | None) -
     return collection
 
 
-def _in_folder(folder: Path) -> Found | None:
+def _folder_tables(folder: Path) -> Found | None:
     files, qrels = data_files(folder), folder / "qrels"
     chosen = {table: _only(files, table) for table in ("corpus", "queries")}
     judged = data_files(qrels) if qrels.is_dir() else list(filter(None, [_only(files, "qrels")]))
@@ -225,13 +225,13 @@ def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collecti
     )
 
 
-def _of_rows(source: TaskSource, *, most_negatives: int) -> Collection:
-    """Return the distinct queries and documents of rows, numbered from 1, with what belongs together."""
+def _collected_rows(source: TaskSource, *, most_negatives: int) -> Collection:
+    """Return the distinct queries and documents of rows, numbered from 1, with their judgements."""
     gains: dict[str, bool] = {}
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
         table, texts, gain = training_columns(table, source.settings.columns, negatives=(0, most_negatives))
-        gains["last"] = gain is not None  # of the table whose rows come next
+        gains["last"] = gain is not None  # for the table whose rows come next
         return table, texts if gain is None else (*texts, gain)
 
     def example_of(row: Cells) -> tuple[tuple[str, ...], float]:
@@ -261,7 +261,7 @@ def _of_rows(source: TaskSource, *, most_negatives: int) -> Collection:
 
 
 def _task(source: TaskSource, collection: Collection) -> Task:
-    """Return a task of judgements by split, whose missing splits are drawn from the train split."""
+    """Return a task from judgements by split; missing splits are drawn from the train split."""
     prompts, left_out = (source.settings.query_prompt, source.settings.document_prompt), Counter[str]()
     splits: dict[str, RetrievalItems] = {}
     for role, judgements in collection.judgements.items():
@@ -287,7 +287,7 @@ def _task(source: TaskSource, collection: Collection) -> Task:
     gains = {gain for part in items.values() for query in part.relevance for _, gain in query}
     if len(gains) > 1:
         notes.append(
-            f"graded relevance, {min(gains):g} to {max(gains):g}: the gains of nDCG; in training all count alike"
+            f"graded relevance, {min(gains):g} to {max(gains):g}: the gains of nDCG; in training all are equal"
         )
     return Task(
         name=source.name,
@@ -302,7 +302,7 @@ def _task(source: TaskSource, collection: Collection) -> Task:
 
 
 def _judgements(table: Table) -> Judgements:
-    """Return the query id, document id and gain of every judgement; TaskError if a column or a gain is not known."""
+    """Return the query id, document id and gain of every judgement; TaskError for an unknown column or gain."""
     table, (query, document, gain) = judgement_columns(table)
     return [
         (row[query].strip(), row[document].strip(), parse_score(row[gain], table.place(i)))
@@ -311,7 +311,7 @@ def _judgements(table: Table) -> Judgements:
 
 
 def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
-    """Return texts by id, and what was changed."""
+    """Return texts by id, and warnings about changes."""
     table = table.with_header()
     number, title, text = record_columns(table)
     places = dict[str, str]()
@@ -322,7 +322,7 @@ def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
         if not name:
             raise TaskError(f"{row.place}: expected an id, got none")
         if name in places:
-            raise TaskError(f"{row.place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
+            raise TaskError(f"{row.place}: the id {name[:40]!r} is also that of {places[name]}: expected distinct ids")
         places[name] = row.place
         whole = row.log.clean(" ".join(filter(None, (*map(str.strip, others), content))))
         if not whole.strip():
@@ -334,7 +334,7 @@ def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
     return dict(records), warnings
 
 
-# ---- what can be scored -------------------------------------------------------------------------------
+# ---- items that can be scored -------------------------------------------------------------------------
 
 
 def searched(
@@ -348,7 +348,7 @@ def searched(
 ) -> tuple[RetrievalItems, tuple[str, ...], Counter[str]]:
     """Return the queries that can be scored, notes, and counts of the rest; TaskError if too few are left.
 
-    What is trained on are by default all pairs that belong together.
+    By default all relevant pairs are trained on.
     """
     gains, unknown, itself = _gains(source, judgements, relevant_from)
     judged = {query for query, _ in gains}
@@ -363,9 +363,7 @@ def searched(
             f"{name} has {len(queries)} queries with a relevant document and {documents}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
-    notes = [
-        f"read {len(queries):,} queries, {documents} and {counted(len(gains), 'pair')} of them that belong together"
-    ]
+    notes = [f"read {len(queries):,} queries, {documents} and {counted(len(gains), 'relevant pair')}"]
     if left := n_queries - len(queries):
         notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
     items = _items(source, queries, gains, trained, prompts)
@@ -374,7 +372,7 @@ def searched(
 
 
 def _gains(source: Collection, judgements: Judgements, relevant_from: float | None) -> tuple[Gains, int, int]:
-    """Return the gains that count, and how many judgements have unknown ids and are of the query itself."""
+    """Return the gains that count, and the numbers of judgements with unknown ids and about the query itself."""
     gains: Gains = {}
     unknown = itself = 0
     for query, document, gain in judgements:
@@ -392,7 +390,7 @@ def _gains(source: Collection, judgements: Judgements, relevant_from: float | No
 def _items(
     source: Collection, queries: Sequence[str], gains: Gains, trained: Trained | None, prompts: Prompts
 ) -> RetrievalItems:
-    """Return the queries that are kept as items, the documents in the order of ties: the highest id first."""
+    """Return the remaining queries as items, with documents in the order of ties: the highest id first."""
     order = sorted(source.documents, reverse=True)
     place = {document: i for i, document in enumerate(order)}
     relevant: dict[str, list[tuple[int, float]]] = {query: [] for query in queries}
@@ -403,7 +401,7 @@ def _items(
         examples = [tuple((document,) for document, _ in documents) for documents in relevant.values()]
     else:
         examples = [tuple(tuple(place[text] for text in example) for example in trained[query]) for query in queries]
-    # the document with the id of a query is that query where it has its text: queries can be whole documents or titles
+    # the document with the id of a query is that query if it has its text: queries can be whole documents or titles
     pairs = [
         place[query]
         if query in place
@@ -433,12 +431,12 @@ _LEFT_OUT = {
     "itself": ("judgement", "left out: the document has the id and the text of its query"),
     "equal": (
         "document",
-        "with the id of a query but another text, or judged relevant to it: ranked like all others, which BEIR's "
-        "evaluation does not do",
+        "with the id of a query but another text, or judged relevant to it: ranked like all others, unlike in BEIR's "
+        "evaluation",
     ),
 }
 
 
 def _left_out(counts: Counter[str]) -> list[str]:
-    """Return warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
+    """Return warnings about judgements that do not count, and documents that BEIR's evaluation would not rank."""
     return [f"{counted(counts[key], unit)} {what}" for key, (unit, what) in _LEFT_OUT.items() if counts[key]]

@@ -1,4 +1,4 @@
-"""What queries with documents train, and how well every layer finds the one from the other without fine-tuning."""
+"""Training of retrieval, and scores of every layer without fine-tuning."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,19 +24,19 @@ from layerprobe.tasks.evaluation import Evaluation, Rows, evaluate_outputs
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 SCALE = 20.0
-"""Of cosines as logits, as in sentence-transformers."""
+"""Scale of cosines as logits, as in sentence-transformers."""
 
 
 SearchedRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""(query,) and (document,) rows of the texts, those documents first that come first where cosines are equal, and by
-query the document that is the query itself and not ranked, or -1."""
+"""(query,) and (document,) rows of the texts, documents in the order of ties, and for each query the document that is
+the query itself and not ranked, or -1."""
 
 
 class MultipleNegatives(Criterion):
     """Each query's own document among all documents of the step: cross entropy of 20 times their cosines.
 
-    The documents of the step are the positives of all its examples and, where there are any, their hard negatives. As
-    in sentence-transformers, another positive of the same query counts as a negative where it is in the same step.
+    The documents of the step are the positives of all its examples and their hard negatives, if any. As
+    in sentence-transformers, another positive of the same query counts as a negative if it is in the same step.
 
     Source: Henderson et al. 2017 (arXiv 1705.00652); `MultipleNegativesRankingLoss` of sentence-transformers.
     """
@@ -53,7 +53,7 @@ class MultipleNegatives(Criterion):
             np.array([row[text] for text in side], dtype=np.int64) for side in (items.query_texts, items.document_texts)
         )
         tokenized = encoder.tokenize(texts, max_length=max_length)
-        # a split that is only scored has none
+        # a split that is only scored has no examples
         examples = np.array(items.examples or np.zeros((0, 2)), dtype=np.int64)
         sides = (queries[examples[:, 0]], *documents[examples[:, 1:]].T)
         longest = np.max([np.array(tokenized.lengths)[side] for side in sides], axis=0)
@@ -64,12 +64,12 @@ class MultipleNegatives(Criterion):
 
     @classmethod
     def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
-        """Raise DataError where there are no examples, or a step has a single document: nothing to tell it from."""
+        """Raise DataError if there are no examples, or a step has a single document, so that nothing is learnt."""
         if not len(items.sides[0]):
             raise DataError("expected queries with documents to train on in the train split, got none")
         if batch_size == 1 and len(items.sides) == 2:
             raise DataError(
-                "expected at least two examples a step, whose documents are each other's negatives, got a batch size "
+                "expected at least two examples per step, whose documents are each other's negatives, got a batch size "
                 "of 1: give a larger one, or hard negatives"
             )
 
@@ -88,7 +88,7 @@ class MultipleNegatives(Criterion):
 
 
 def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
-    """Return how well every layer finds the relevant documents of a split's queries, with the scores of each query."""
+    """Return the retrieval scores of every layer on a split, with the scores of each query."""
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, cast(RetrievalItems, task.split(split)), task=task)
     by_layer, by_query = list[Evaluation](), list[dict[str, NDArray[np.float64]]]()

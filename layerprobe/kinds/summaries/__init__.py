@@ -1,1 +1,1 @@
-"""Extractive summaries: which sentences of a document to keep."""
+"""Extractive summaries: choosing sentences of a document."""

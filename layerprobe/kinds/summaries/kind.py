@@ -1,7 +1,7 @@
-"""Which sentences of a document are its summary: ROUGE, items, JSONL files, and the kind. Knows texts, no models.
+"""Extractive summaries: ROUGE, items, JSONL files, and the kind. Knows texts, no models.
 
-By Google's `rouge-score`, whose ROUGE-L is here that of whole summaries (rougeLsum: the longest common subsequences of
-sentences), with Porter's stemmer, as papers on summaries report it. It reads the letters a to z and digits alone.
+ROUGE is Google's `rouge-score`, with ROUGE-L of whole summaries (rougeLsum: the longest common subsequences of
+sentences) and Porter's stemmer, as in papers on summaries. It reads only the letters a to z and digits.
 
 Source: Lin 2004 (Text Summarization Branches Out); greedy oracle: Nallapati, Zhai and Zhou 2017 (AAAI), section 3.
 """
@@ -34,12 +34,12 @@ from layerprobe.tasks.tables import first_columns
 from layerprobe.tasks.values import Items, Task
 
 ROUGE = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeLsum"}
-"""Names of metrics, and of the library."""
+"""Names of metrics, here and in the library."""
 
 
 @functools.lru_cache(maxsize=2**17)
 def rouge(chosen: tuple[str, ...], summary: tuple[str, ...]) -> dict[str, float]:
-    """Return F1 by ROUGE-1, -2 and -L of some sentences of a document against the sentences of a summary, 0 .. 1.
+    """Return F1 by ROUGE-1, -2 and -L, 0 .. 1, of chosen sentences against the sentences of a summary.
 
     Examples:
         >>> rouge(("the cat sat",), ("the cat slept",))["rouge-1"]
@@ -50,9 +50,9 @@ def rouge(chosen: tuple[str, ...], summary: tuple[str, ...]) -> dict[str, float]
 
 
 def greedy_oracle(sentences: Sequence[str], summary: tuple[str, ...], *, keep: int) -> tuple[int, ...]:
-    """Return which sentences of a document, at most `keep`, make the summary that scores best, one added after another.
+    """Return the greedy oracle: at most `keep` sentences of a document, added one by one.
 
-    Each is the one that raises the sum of ROUGE-1 and ROUGE-2 most; where none raises it, no further one is added.
+    Each one raises the sum of ROUGE-1 and ROUGE-2 most; if none raises it, no further one is added.
 
     Examples:
         >>> greedy_oracle(["the dog ran", "a cat sat", "it rained"], ("the cat sat",), keep=2)
@@ -98,19 +98,19 @@ class SummaryItems(Items):
 
     by_item = ("documents", "summaries", "oracle")
     documents: tuple[tuple[str, ...], ...]
-    """By document its sentences, in their order."""
+    """Sentences of each document, in order."""
     summaries: tuple[tuple[str, ...], ...]
-    """By document the sentences of its summary."""
+    """Sentences of each summary."""
     oracle: tuple[tuple[int, ...], ...]
-    """By document the numbers of the sentences that are to be learnt, see `greedy_oracle`."""
+    """Numbers of the target sentences of each document, see `greedy_oracle`."""
     keep: int
-    """Sentences that are chosen of each document."""
+    """Number of sentences to choose per document."""
     prompt: str = ""
-    """Before every sentence where it is embedded; ROUGE does not read it."""
+    """Prompt before every sentence in embeddings; ROUGE ignores it."""
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
-        """The documents, each as one text: those that are equal are not independent."""
+        """The documents, each as one text."""
         return (tuple(map("\n".join, self.documents)),)
 
     @property
@@ -120,17 +120,17 @@ class SummaryItems(Items):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Those of all documents, one after the other, with the prompt."""
+        """The sentences of all documents in turn, with the prompt."""
         return tuple(self.prompt + sentence for document in self.documents for sentence in document)
 
     @property
     def gold(self) -> SummaryItems:
-        """The items themselves: ROUGE is of the chosen sentences and the summary."""
+        """The items themselves: ROUGE compares the chosen sentences with the summary."""
         return self
 
     @property
     def targets(self) -> Array:
-        """(sentences,) of all documents, one after the other: 1 where a sentence is to be chosen, else 0."""
+        """(sentences,) targets of all documents in turn: 1 for a sentence to choose, else 0."""
         pairs = zip(self.documents, self.oracle, strict=True)
         return np.array([i in chosen for sentences, chosen in pairs for i in range(len(sentences))], dtype=np.float64)
 
@@ -142,7 +142,7 @@ class SummaryItems(Items):
         return replace(self, prompt=prompt + self.prompt)
 
     def arranged(self, scores: Array) -> Array:
-        """Return scores of all sentences as outputs, (documents, longest document), 0 after the end of a document."""
+        """Return scores of all sentences as (documents, longest document) outputs, 0 after the end of a document."""
         outputs = np.zeros((len(self), max(map(len, self.documents), default=0)))
         start = 0
         for row, sentences in zip(outputs, self.documents, strict=True):
@@ -165,18 +165,18 @@ class SummaryItems(Items):
         )
 
     def best(self) -> Array:
-        """Return outputs that choose the oracle, and where that has fewer sentences, the first others."""
+        """Return outputs that choose the oracle and, if it has fewer sentences, the first others."""
         return self.arranged(self.targets) + self.lead() / (1 + max(map(len, self.documents)))
 
 
 def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
-    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs, (documents, longest document)."""
+    """Return ROUGE by document, 0 .. 1, for the sentences with the highest (documents, longest document) outputs."""
     scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
     return {name: np.array([by_metric[name] for by_metric in scores]) for name in ROUGE}
 
 
 def summary_view(task: Task, items: SummaryItems) -> ItemView:
-    """Return how documents are shown: what is chosen of each, and its ROUGE-L beside that of the greedy oracle."""
+    """Return the view of documents: the chosen sentences, and their ROUGE-L relative to the greedy oracle."""
     reachable = np.maximum(document_scores(items.best(), items)[PRIMARY], 1e-9)
 
     def read(outputs: Array, threshold: float | None) -> ReadOutputs:
@@ -189,21 +189,21 @@ def summary_view(task: Task, items: SummaryItems) -> ItemView:
         texts={"Document": list(map(" ".join, items.documents))},
         gold=list(map(" ".join, items.summaries)),
         output="summary",
-        error="100 less ROUGE-L in percent of what the greedy oracle scores",
+        error="100 minus ROUGE-L in percent of the greedy oracle's",
         limit=50.0,
         read=read,
     )
 
 
 Document = tuple[tuple[str, ...], tuple[str, ...]]
-"""Its sentences, and those of its summary."""
+"""Sentences of a document, and those of its summary."""
 _BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 def sentences_of(text: str) -> tuple[str, ...]:
-    """Return the sentences of a text: it is cut at line ends, and at white space after a full stop, `!` or `?`.
+    """Return the sentences of a text, split at line ends, and at white space after a full stop, `!` or `?`.
 
-    What has no letter and no digit is left out. Abbreviations are cut, too: give lists of sentences where that matters.
+    Sentences without letters and digits are left out. Abbreviations are split, too: if that matters, give lists.
 
     Examples:
         >>> sentences_of("It rained . Why? Nobody knew.")
@@ -216,7 +216,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
 
 
 def is_summaries(path: Path) -> bool:
-    """Return whether a JSONL file, or the train file of a folder, has a document and a summary in its first line."""
+    """Return whether the first line of a JSONL file, or of a folder's train file, has a document and a summary."""
     try:
         file = folder_splits(path)["train"] if path.is_dir() else path
     except TaskError:
@@ -227,8 +227,8 @@ def is_summaries(path: Path) -> bool:
 def load_summaries(source: TaskSource) -> Task:
     """Load documents with summaries: a row has a `document`, a text or a list of its sentences, and a `summary`.
 
-    The columns can have other names. Texts become sentences by `sentences_of`. Of each document as many sentences are
-    chosen as training summaries have in the median.
+    The columns can have other names. Texts become sentences by `sentences_of`. The number of sentences to choose is
+    the median of the training summaries.
     """
     return load_rows(source, SUMMARIZATION, _document, _splits, key=lambda row: ("\n".join(row[0]), ""))
 
@@ -240,7 +240,7 @@ def _document(row: Cells) -> Document:
     if not document or not summary:
         raise UnusableRowError("without sentences or without a summary")
     if not readable(" ".join(summary)):
-        raise TaskError(f"{row.place}: expected a summary with letters from a to z or digits, which is all ROUGE reads")
+        raise TaskError(f"{row.place}: expected a summary with letters from a to z or digits: ROUGE reads only these")
     return document, summary
 
 
@@ -255,10 +255,10 @@ def _sentences(value: Any, log: TableLog, place: str) -> tuple[str, ...]:
 
 def _splits(parts: Mapping[str, Sequence[Document]], notes: list[str], warnings: list[str]) -> dict[str, SummaryItems]:
     keep = max(1, round(statistics.median(len(summary) for _, summary in parts["train"])))
-    notes.append(f"chooses {counted(keep, 'sentence')} of each document, as the median training summary has")
+    notes.append(f"chooses {counted(keep, 'sentence')} of each document, the median of the training summaries")
     if short := sum(len(document) <= keep for part in parts.values() for document, _ in part):
         warnings.append(
-            f"{counted(short, 'document')} of no more than {counted(keep, 'sentence')} leave nothing to choose"
+            f"{counted(short, 'document')} with at most {counted(keep, 'sentence')} leave nothing to choose"
         )
     splits = {}
     for role, rows in parts.items():
@@ -269,7 +269,7 @@ def _splits(parts: Mapping[str, Sequence[Document]], notes: list[str], warnings:
 
 
 PRIMARY = "rouge-l"
-"""Defined, and seldom 0, for summaries as short as a title too; papers report all three."""
+"""Defined and rarely 0 even for summaries as short as a title; papers report all three."""
 
 
 SUMMARIZATION = Kind(

@@ -1,4 +1,4 @@
-"""What chooses the sentences of a summary: what is trained, and by every layer without fine-tuning.
+"""Choosing the sentences of a summary: training, and every layer without fine-tuning.
 
 Source: labels of a greedy oracle: Nallapati, Zhai and Zhou 2017 (AAAI); a linear layer on an encoder's sentences: Liu
 and Lapata 2019 (EMNLP, BERTSUM), there with the whole document in one pass. Centrality in the graph of a document's
@@ -36,7 +36,7 @@ from layerprobe.tasks.values import Items, Task, TextSplit
 class SentenceScorer(Criterion):
     """w u + b of a sentence's embedding u, trained on binary cross entropy: whether the greedy oracle has the sentence.
 
-    An example is a sentence, an item a document. A sentence is scored by what it says, not by where it stands.
+    An example is a sentence, an item a document. The score of a sentence depends on its text, not on its position.
     """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
@@ -45,7 +45,7 @@ class SentenceScorer(Criterion):
 
     @classmethod
     def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
-        """Return the sentences of all documents, one after the other, as token ids."""
+        """Return the sentences of all documents in turn, as token ids."""
         assert isinstance(items, SummaryItems)
         prepared = prepared_sides(encoder, items, max_length=max_length, sides=(items.sentences,))
         return replace(prepared, targets=items.targets)
@@ -59,7 +59,7 @@ class SentenceScorer(Criterion):
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
-        """Return the logits of sentences, (documents, longest document), 0 after the end of a document."""
+        """Return the (documents, longest document) logits of sentences, 0 after the end of a document."""
         logits = self.head(torch.from_numpy(np.asarray(states)).to(self.head.weight.device))[:, 0]
         outputs: NDArray[np.float64] = items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
         return outputs
@@ -68,20 +68,20 @@ class SentenceScorer(Criterion):
 Array = NDArray[np.float64]
 
 Centrality = Literal["degree", "centroid"]
-"""Of a sentence in its document: the mean cosine with the others, or the cosine with the mean of all."""
+"""Centrality of a sentence in its document: mean cosine with the others, or cosine with the mean of all."""
 TINY = 1e-12
-"""Norms below this, of sums of unit vectors that cancel out, have no direction."""
+"""Norm of a sum of unit vectors below which it has no direction."""
 
 
 def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> Array:
-    """Return how central each sentence of a document is, in [-1, 1].
+    """Return the centrality of each sentence of a document, in [-1, 1].
 
-    degree: the mean cosine with the other sentences; centroid: the cosine with the mean of all embeddings. A document
-    of one sentence has 0. Where all embeddings have one norm, both rank the sentences alike.
+    degree: the mean cosine with the other sentences; centroid: the cosine with the mean of all embeddings. A single
+    sentence has 0. If all embeddings have the same norm, both give the same ranking.
 
     Args:
-        embeddings: (sentences, width).
-        by: What counts as central.
+        embeddings: (sentences, width) embeddings.
+        by: Kind of centrality.
 
     Examples:
         >>> centrality(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])).round(3).tolist()
@@ -107,10 +107,10 @@ def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
     """Choose the sentences of each document by every layer in three ways, and compare with the first sentences.
 
-    By centrality, degree and centroid, without labels; by logistic regression on the frozen embedding of a sentence,
-    fitted on whether the greedy oracle has it. Layer and way are chosen on the validation split, differences to the
-    first sentences are on test, with intervals over documents. The oracle is what no choice of sentences is
-    likely to exceed.
+    The ways are centrality by degree and by centroid, without labels, and logistic regression on the frozen embedding
+    of a sentence, fitted on whether the greedy oracle has it. Layer and way are chosen on the validation split;
+    differences to the first sentences are on test, with intervals over documents. The oracle is an upper bound that
+    a choice of sentences is unlikely to exceed.
     """
     level = current().level
     items = {split: cast(SummaryItems, task.split(split)) for split in get_args(Split)}
@@ -146,7 +146,7 @@ def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
 def _outputs(
     embedded: dict[Split, Embeddings], items: dict[Split, SummaryItems], layer: int, method: str
 ) -> tuple[Array, Array]:
-    """Return what a method outputs for the validation and the test split."""
+    """Return the outputs of a method for the validation and the test split."""
     splits: tuple[Split, Split] = ("validation", "test")
     if method in get_args(Centrality):
         by = cast(Centrality, method)
@@ -162,12 +162,12 @@ def _outputs(
 
 
 def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
-    """Return how central the sentences of all documents are, of (text, width) embeddings; see `centrality`."""
+    """Return the centrality of the sentences of all documents, from (text, width) embeddings; see `centrality`."""
     ends = np.cumsum([len(sentences) for sentences in items.documents])
     documents = np.split(values[rows(items.sentences)], ends[:-1])
     return items.arranged(np.concatenate([centrality(document, by) for document in documents]))
 
 
 def _sentences(embeddings: Embeddings, layer: int, items: SummaryItems) -> NDArray[np.float32]:
-    """Return the embeddings of the sentences of all documents, one after the other."""
+    """Return the embeddings of the sentences of all documents in turn."""
     return embeddings.measured(layer)[embeddings.rows(items.sentences)]

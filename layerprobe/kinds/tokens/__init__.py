@@ -1,1 +1,1 @@
-"""A tag for every word: entities, and tags such as parts of speech."""
+"""Tags of words: entities, and tags such as parts of speech."""

@@ -1,6 +1,6 @@
-"""Entities and tags: a tag for every word of a sentence; how outputs are scored, the items and both kinds.
+"""Entities and tags: a tag for every word of a sentence; scores, items and both kinds.
 
-Entities are those of seqeval in its default mode: a run of B- and I- of one type, which an I- without a B- begins too.
+Entities are those of seqeval in its default mode: a run of B- and I- of one type, which can also begin with an I-.
 
 Source: Tjong Kim Sang and De Meulder 2003 (CoNLL, F1 of whole entities); Nakayama 2018 (seqeval).
 """
@@ -31,22 +31,22 @@ Numbers = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedSentences(Items):
-    """Sentences as words, each with a tag. A sentence is an item, and as a text its words with spaces between."""
+    """Sentences as words with tags. A sentence is an item; its text is the words joined by spaces."""
 
     by_item = ("words", "tags")
     words: tuple[tuple[str, ...], ...]
-    """Of every sentence."""
+    """Words of every sentence."""
     tags: tuple[tuple[int, ...], ...]
-    """The number of every word's tag in `labels`."""
+    """Number of every word's tag in `labels`."""
     labels: tuple[str, ...]
-    """Names of the tags; the first is what a word counts as that a model does not read: O, or the most frequent tag."""
+    """Names of the tags; words that a model does not read get the first one: O, or the most frequent tag."""
 
     def __repr__(self) -> str:
         return f"<TaggedSentences: {len(self):,} sentences, {self.n_outputs:,} words>"
 
     @property
     def n_outputs(self) -> int:
-        """Words of all sentences, each of which has an output."""
+        """Number of words of all sentences; each has an output."""
         return sum(map(len, self.words))
 
     @property
@@ -61,32 +61,32 @@ class TaggedSentences(Items):
 
     @property
     def word_tags(self) -> Numbers:
-        """(word,) numbers in `labels`, one sentence behind the other."""
+        """(word,) numbers in `labels`, sentence after sentence."""
         return np.array([tag for tags in self.tags for tag in tags], dtype=np.intp)
 
     @property
     def ends(self) -> Numbers:
-        """(sentence + 1,): sentence i has the words `ends[i]` to `ends[i + 1]`."""
+        """(sentence + 1,) bounds: sentence i has the words `ends[i]` to `ends[i + 1]`."""
         return np.cumsum([0, *map(len, self.tags)], dtype=np.intp)
 
-    def by_sentence(self, values: Array) -> Array:
-        """Return the sums over the words of each sentence, (sentence, ...), of (word, ...) values."""
+    def sum_by_sentence(self, values: Array) -> Array:
+        """Return the (sentence, ...) sums of (word, ...) values over the words of each sentence."""
         sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)])
-        by_sentence: Array = np.diff(sums[self.ends], axis=0)
-        return by_sentence
+        totals: Array = np.diff(sums[self.ends], axis=0)
+        return totals
 
     def prompted(self, prompt: str) -> TaggedSentences:
-        """Return the sentences as they are; DataError if there is a prompt, whose words would have no tags."""
+        """Return the sentences unchanged; DataError for a prompt, whose words would have no tags."""
         if prompt:
             raise DataError(f"expected no prompt before sentences whose words have tags, got {prompt[:40]!r}")
         return self
 
 
 def entity_scores(outputs: Array, gold: TaggedSentences) -> dict[str, float]:
-    """Return how well (word, tags) outputs, of which the highest wins, find the entities of sentences.
+    """Return entity F1, precision and recall, and accuracy, of (word, tags) outputs, where the highest wins.
 
-    An entity is found where its type, its first and its last word are as they should be. F1 is 2 TP / (predicted +
-    true), over the entities of all sentences together.
+    An entity is found if its type, its first and its last word are right. F1 is 2 TP / (predicted +
+    true), over the entities of all sentences.
     """
     predicted = _predicted(outputs, gold)
     correct, n_predicted, true = _entity_counts(predicted, gold).sum(axis=0)
@@ -119,7 +119,7 @@ def entity_floors(items: TaggedSentences) -> dict[str, Floor]:
 
 
 def tag_scores(outputs: Array, gold: TaggedSentences) -> dict[str, float]:
-    """Return how well (word, tags) outputs, of which the highest wins, tell the tags of words."""
+    """Return accuracy and macro F1 of (word, tags) outputs, where the highest wins."""
     predicted = _predicted(outputs, gold)
     return {
         "accuracy": float(np.mean(predicted == gold.word_tags)),
@@ -130,31 +130,31 @@ def tag_scores(outputs: Array, gold: TaggedSentences) -> dict[str, float]:
 def tag_influences(outputs: Array, gold: TaggedSentences) -> Influences:
     """Return the influences of sentences on accuracy and macro F1, see `tag_scores`.
 
-    Which tags there are, of which macro F1 is the mean, counts as given.
+    The set of tags, over which macro F1 is the mean, counts as given.
     """
     predicted = _predicted(outputs, gold)
     by_tag = []
     for number in np.union1d(predicted, gold.word_tags):
         chosen, true = predicted == number, gold.word_tags == number
-        sums = gold.by_sentence(np.stack([2.0 * (chosen & true), chosen + true.astype(float)], axis=1))
+        sums = gold.sum_by_sentence(np.stack([2.0 * (chosen & true), chosen + true.astype(float)], axis=1))
         by_tag.append(ratio_influences(sums[:, 0], sums[:, 1]))
     return {"accuracy": _accuracy_influences(predicted, gold), "macro f1": np.mean(by_tag, axis=0)}
 
 
-def by_sentence(predicted: Numbers, gold: TaggedSentences, *, entities: bool) -> Array:
-    """Return how wrong predicted tags of words are by sentence, 0 .. 100: the share of words, of entities 1 - F1."""
+def sentence_errors(predicted: Numbers, gold: TaggedSentences, *, entities: bool) -> Array:
+    """Return the error of predicted tags by sentence, 0 .. 100: the share of wrong words, or 1 - F1 of entities."""
     if entities:
         correct, ours, true = _entity_counts(predicted, gold).T
         f1: Array = np.where(ours + true > 0, 2 * correct / np.maximum(ours + true, 1), 1.0)
         return 100 * (1 - f1)
-    wrong = gold.by_sentence((predicted != gold.word_tags).astype(float))
+    wrong = gold.sum_by_sentence((predicted != gold.word_tags).astype(float))
     shares: Array = 100 * wrong / np.maximum(np.diff(gold.ends), 1)
     return shares
 
 
 def _accuracy_influences(predicted: Numbers, gold: TaggedSentences) -> Array:
     right = (predicted == gold.word_tags).astype(float)
-    return ratio_influences(gold.by_sentence(right), np.diff(gold.ends).astype(float))
+    return ratio_influences(gold.sum_by_sentence(right), np.diff(gold.ends).astype(float))
 
 
 def _predicted(outputs: Array, gold: TaggedSentences) -> Numbers:
@@ -170,7 +170,7 @@ def _ratio(above: float, below: float) -> float:
 
 
 def _entity_counts(predicted: Numbers, gold: TaggedSentences) -> Array:
-    """Return (sentence, 3): entities that are found, predicted and true."""
+    """Return (sentence, 3) counts of entities: found, predicted and true."""
     ours, true = (_entities(tags, gold) for tags in (predicted, gold.word_tags))
     return np.array([(len(a & b), len(a), len(b)) for a, b in zip(ours, true, strict=True)], dtype=np.float64)
 
@@ -178,7 +178,7 @@ def _entity_counts(predicted: Numbers, gold: TaggedSentences) -> Array:
 def _entities(tags: Numbers, gold: TaggedSentences) -> list[set[tuple[str, int, int]]]:
     """Return the entities of every sentence: type, first and last word."""
     entities_of, outside = get_entities(), gold.labels.index("O") if "O" in gold.labels else -1
-    some = gold.by_sentence((tags != outside).astype(float)) > 0
+    some = gold.sum_by_sentence((tags != outside).astype(float)) > 0
     names = [gold.labels[tag] for tag in tags.tolist()]
     ends = gold.ends.tolist()
     return [
@@ -189,7 +189,7 @@ def _entities(tags: Numbers, gold: TaggedSentences) -> list[set[tuple[str, int, 
 
 @functools.cache
 def get_entities() -> Callable[[list[str]], list[tuple[Any, ...]]]:
-    """Return what finds the entities of a sentence's tags; MissingPackageError without seqeval."""
+    """Return the function that finds the entities of a sentence's tags; MissingPackageError without seqeval."""
     check_extra("tokens", needed_by="counting entities")
     from seqeval.metrics.sequence_labeling import get_entities as found
 
@@ -198,13 +198,13 @@ def get_entities() -> Callable[[list[str]], list[tuple[Any, ...]]]:
 
 
 def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
-    """Return how sentences are shown: how many of their words have a wrong tag, of entities 1 - F1."""
+    """Return the view of sentences: the share of words with a wrong tag, or 1 - F1 of entities."""
     entities = task.kind == ENTITIES.name
 
     def read(outputs: Any, threshold: float | None) -> ReadOutputs:
         predicted = outputs.argmax(axis=1)
         mistakes = ["; ".join(wrong) or "all right" for wrong in _mistakes(sentences, predicted)]
-        errors = by_sentence(predicted, sentences, entities=entities)
+        errors = sentence_errors(predicted, sentences, entities=entities)
         counts = counts_of(sentences.word_tags, predicted, len(sentences.labels))
         return ReadOutputs((100 - errors).tolist(), errors, mistakes, counts)
 
@@ -214,7 +214,7 @@ def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
         texts={"Sentence": sentences.sides[0]},
         gold=[" ".join(f"{w}/{sentences.labels[t]}" for w, t in zip(*row, strict=True) if t) or "–" for row in rows],
         output="words with another tag",
-        error="100 less entity F1 of the sentence" if entities else "percent of its words",
+        error="100 minus entity F1 of the sentence" if entities else "percent of its words",
         limit=0.0,
         read=read,
         labels=sentences.labels,
@@ -223,7 +223,7 @@ def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
 
 
 def _mistakes(sentences: TaggedSentences, predicted: Any) -> Iterator[list[str]]:
-    """Yield, sentence by sentence, the words that were given another tag than theirs."""
+    """Yield the words with a wrong tag, sentence by sentence."""
     left = iter(predicted.tolist())
     for words, tags in zip(sentences.words, sentences.tags, strict=True):
         given = [next(left) for _ in words]
@@ -236,19 +236,19 @@ ENTITY_COLUMNS = ("nertags", "ner", "entitytags", "tags", "labels")
 
 
 def bio_tag(cell: str, place: str) -> str:
-    """Return a BIO tag, of several with commas between, as annotators differ, the first; empty where it is missing."""
+    """Return a BIO tag (the first of several joined by commas, if annotators differ); empty if it is missing."""
     tags = cell.strip().split(",")
     for tag in tags if cell.strip() else ():
         if BIO.fullmatch(tag) is None:
             raise TaskError(
-                f"{place}: expected O, B-TYPE or I-TYPE as the tag of a word, got {tag[:40]!r}: mend it, name the "
+                f"{place}: expected O, B-TYPE or I-TYPE as the tag of a word, got {tag[:40]!r}: fix it, name the "
                 f"column of the tag with {option('columns')}, or choose {option('kind')}"
             )
     return tags[0]
 
 
 def has_bio_tags(path: Path) -> bool:
-    """Return whether a file, or one of a folder, holds words with BIO tags."""
+    """Return whether a file, or one in a folder, holds words with BIO tags."""
     from layerprobe.kinds.tokens.loading import first_tags
 
     cells, may_be_table = first_tags(path, ENTITY_COLUMNS)
@@ -284,13 +284,13 @@ TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 
 
 def has_tags(path: Path) -> bool:
-    """Return whether a file, or one of a folder, holds words with tags that are not of BIO."""
+    """Return whether a file, or one in a folder, holds words with tags other than BIO."""
     from layerprobe.kinds.tokens.loading import first_tags
     from layerprobe.tasks.tables import CONLL_SUFFIXES
 
     cells, may_be_table = first_tags(path, TAG_COLUMNS)
     if not cells and path.suffix.lower() in CONLL_SUFFIXES:
-        return path.is_file()  # what is wrong with it is said where it is read
+        return path.is_file()  # its problem is reported when it is read
     return bool(cells) and not may_be_table and not any(cell.startswith(("B-", "I-")) for cell in cells)
 
 

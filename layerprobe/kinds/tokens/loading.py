@@ -1,4 +1,4 @@
-"""Sentences with a tag for every word: files in columns as of CoNLL, and rows of lists -> a task."""
+"""Loading of sentences with a tag for every word, from CoNLL files or rows of lists."""
 
 import contextlib
 import functools
@@ -28,14 +28,14 @@ DOCUMENT = "-DOCSTART-"
 UNIVERSAL = ".conllu"
 """Files of Universal Dependencies: ten columns, the word in the second, its part of speech in the fourth."""
 SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
-"""Of files with a word a line."""
-LOOKED_AT = 2000
-"""Sentences by which a file is recognised as one of words with tags."""
+"""Endings of files with one word per line."""
+INSPECTED = 2000
+"""Number of sentences used to recognise a file of words with tags."""
 OUTSIDE = "O"
 _HEADER = ("word", "tag")
-"""The columns of a file with a word a line, as a table of sentences."""
+"""Columns of a file with one word per line, as a table of sentences."""
 _BETWEEN = re.compile("[ \t]+")
-"""Columns without tabs alone; a no-break space is within a word."""
+"""Separator of columns; a no-break space is within a word."""
 
 Tagged = tuple[tuple[str, ...], tuple[str, ...]]
 """The words of a sentence and their tags."""
@@ -44,12 +44,12 @@ Tagged = tuple[tuple[str, ...], tuple[str, ...]]
 def load_tagged(source: TaskSource) -> Task:
     """Load sentences with a tag for every word, in three splits.
 
-    Files have a word and its tag a line, as of CoNLL, the tag in the last column where nobody says otherwise; or a
-    row a sentence, with a list of words and one of tags. They are found and split as tables are.
+    Files have one word and its tag per line, as in CoNLL, by default with the tag in the last column; or one row per
+    sentence, with a list of words and a list of tags. They are found and split like tables.
     """
     kind = KINDS[str(source.settings.kind)]
     if kind is ENTITIES:
-        get_entities()  # which needs a package
+        get_entities()  # needs a package
     several: list[str] = []
 
     def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
@@ -60,7 +60,7 @@ def load_tagged(source: TaskSource) -> Task:
     ) -> dict[str, TaggedSentences]:
         if several:
             warnings.append(
-                f"{counted(len(several), 'word')} with several tags (first: {several[0]}): the first counts"
+                f"{counted(len(several), 'word')} with several tags (first: {several[0]}): the first one counts"
             )
         return _splits(kind, parts, notes, warnings)
 
@@ -77,10 +77,10 @@ def load_tagged(source: TaskSource) -> Task:
 
 
 def _sentence(row: Cells, kind: Kind, several: list[str]) -> Tagged:
-    """Return a sentence with its tags read, and add to `several` which words have more than one."""
+    """Return a sentence with its tags, and add words with more than one tag to `several`."""
     words, cells = row.values
     if not (isinstance(words, list) and isinstance(cells, list) and len(words) == len(cells)):
-        raise TaskError(f"{row.place}: expected a list of words and one of as many tags")
+        raise TaskError(f"{row.place}: expected a list of words and a list of as many tags")
     placed = [cell if isinstance(cell, tuple) else (_text(cell), row.place) for cell in cells]
     tags = [kind.read_label(cell, place) for cell, place in placed]
     several += [
@@ -96,17 +96,17 @@ def _sentence(row: Cells, kind: Kind, several: list[str]) -> Tagged:
 
 
 def _text(cell: Any) -> str:
-    """Return a word or a tag; nothing where it is missing: None, NaN or what pandas has in their place."""
+    """Return a word or a tag; empty if it is missing: None, NaN or their equivalents in pandas."""
     return str(cell) if isinstance(cell, str | Number) and cell == cell else ""
 
 
-# ---- a word a line ---------------------------------------------------------------------------------------
+# ---- one word per line -----------------------------------------------------------------------------------
 
 
 def _read(path: Path, format: Format, columns: Columns | None = None) -> Table:
-    """Return the sentences of a file with a word a line; a tag stands beside its place."""
+    """Return the sentences of a file with one word per line; each tag has its place."""
     check_format(path, format, ("encoding",))
-    sentences = list(_of_lines(path, columns, format.encoding or encoding_of(path)))
+    sentences = list(_sentences_in_lines(path, columns, format.encoding or encoding_of(path)))
     rows = tuple(
         ([word for word, *_ in sentence], [(tag, f"{path}, line {number}") for _, tag, number in sentence])
         for sentence in sentences
@@ -115,8 +115,8 @@ def _read(path: Path, format: Format, columns: Columns | None = None) -> Table:
     return Table(name=str(path), header=_HEADER, rows=rows, numbers=numbers, nested={0: 0, 1: 0})
 
 
-def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[list[tuple[str, str, int]]]:
-    """Yield the sentences of a file: words, tags and lines. Lines of -DOCSTART- and comments are left out."""
+def _sentences_in_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[list[tuple[str, str, int]]]:
+    """Yield the sentences of a file: words, tags and lines. Lines of -DOCSTART- and comments are ignored."""
     universal = path.suffix.lower() == UNIVERSAL
     places = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
     width, first_line, tabs = 0, 0, False
@@ -146,7 +146,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[li
                 f"{line[:40]!r}"
             )
         if universal and not fields[0].isdigit():
-            continue  # a word that several are written as, or one that is not written
+            continue  # a contraction of several words, or an empty node
         rows.append((fields[word], fields[tag], number))
     if rows:
         yield rows
@@ -164,9 +164,9 @@ def _numbers(path: Path, columns: Columns) -> tuple[int, int]:
 
 
 def first_tags(path: Path, names: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the tags of the first sentences of a file, or of a folder's first one; none where there are none.
+    """Return the tags of the first sentences of a file, or of a folder's first one; empty without any.
 
-    Also whether the file could be a table as well, of which such a reading may be a wrong one.
+    Also return whether the file could be a table instead, so that this reading may be wrong.
 
     Args:
         path: A file or a folder.
@@ -180,14 +180,16 @@ def first_tags(path: Path, names: Sequence[str]) -> tuple[list[str], bool]:
             if path.suffix.lower() == ".jsonl":
                 read = _listed_tags(path, names)
             else:
-                read = ([tag for _, tag, _ in sentence] for sentence in _of_lines(path, None, encoding_of(path)))
-            for sentence in itertools.islice(read, LOOKED_AT):
+                read = (
+                    [tag for _, tag, _ in sentence] for sentence in _sentences_in_lines(path, None, encoding_of(path))
+                )
+            for sentence in itertools.islice(read, INSPECTED):
                 tags += sentence
     return tags, path.suffix.lower() in (".txt", ".tsv")
 
 
 def _listed_tags(path: Path, names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the tags of the sentences of a JSONL file, up to a line without a list of words and one of tags."""
+    """Yield the tags of the sentences of a JSONL file, up to a line without lists of words and tags."""
     for _, record in read_json_lines(path, encoding_of(path)):
         plain = {plain_name(name): cells for name, cells in record.items() if isinstance(cells, list)}
         tags = next((plain[name] for name in names if name in plain), None)
@@ -221,13 +223,13 @@ def _splits(
 
 
 def _without_begin(tags: Sequence[str]) -> int:
-    """Return how many runs of I- of one type have neither B- nor I- of it before them."""
+    """Return the number of runs of I- tags that do not follow a tag of the same type."""
     before = (OUTSIDE, *tags)
     return sum(tag.startswith("I-") and last[1:] != tag[1:] for last, tag in zip(before, tags, strict=False))
 
 
 def _labels(kind: Kind, parts: Mapping[str, Sequence[Tagged]], warnings: list[str]) -> tuple[tuple[str, ...], str]:
-    """Return all tags, O or the most frequent one first, and a note of how often each is in the train split."""
+    """Return all tags, O or the most frequent one first, and a note with their counts in the train split."""
     counts = Counter(tag for _, tags in parts["train"] for tag in tags)
     words = sum(counts.values())
     if len(counts) > max(2, words // 2):

@@ -1,4 +1,4 @@
-"""Trains tags of words: a linear head on the state of each word's first token. Knows sentences and tensors."""
+"""Training of word tags: a linear head on the state of each word's first token. Knows sentences and tensors."""
 
 import contextlib
 import itertools
@@ -39,20 +39,20 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenizedWords:
-    """Sentences as token ids, and where each of their words begins."""
+    """Sentences as token ids, with the first token of each word."""
 
     texts: TokenizedTexts
-    """A text a sentence."""
+    """One text per sentence."""
     ends: NDArray[np.int64]
-    """(sentence + 1,): sentence i has the words `ends[i]` to `ends[i + 1]`."""
+    """(sentence + 1,) bounds: sentence i has the words `ends[i]` to `ends[i + 1]`."""
     first: NDArray[np.int64]
-    """(word,): the place of its first token in its sentence; `NO_TOKEN` where it has none, or is cut off."""
+    """(word,) position of its first token in its sentence; `NO_TOKEN` if it has none, or is cut off."""
     n_cut: int
-    """Words that are cut off by the maximum length."""
+    """Number of words cut off by the maximum length."""
 
     @property
     def sentence(self) -> NDArray[np.int64]:
-        """(word,): the number of its sentence."""
+        """(word,) number of its sentence."""
         numbers: NDArray[np.int64] = np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
         return numbers
 
@@ -62,8 +62,8 @@ def tokenize_words(
 ) -> TokenizedWords:
     """Return sentences as token ids, cut at the model's own limit or `max_length`, and the first token of every word.
 
-    They are those that transformers gives for words (`is_split_into_words`), of tokenizers that begin words with a
-    space as with `add_prefix_space`. Slow tokenizers, which tell no words, are given one word at a time.
+    They are those of transformers for words (`is_split_into_words`); tokenizers that begin words with a space are used
+    with `add_prefix_space`. Slow tokenizers, which do not report words, get one word at a time.
     """
     tokenizer, limit = encoder.tokenizer, encoder.limit(max_length)
     n_special = tokenizer.num_special_tokens_to_add()
@@ -75,7 +75,7 @@ def tokenize_words(
     n_cut = n_truncated = 0
     token_types = reads_token_types(encoder.model)
     with model_errors(encoder.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
-        tokenized = _by_words if tokenizer.is_fast else _word_by_word
+        tokenized = _all_words if tokenizer.is_fast else _word_by_word
         for words, tokens, of_type, places, cut in tokenized(tokenizer, sentences, limit):
             if not tokens:
                 raise DataError(f"the tokenizer finds no token in the text {' '.join(words)[:60]!r}: drop it")
@@ -104,15 +104,15 @@ def tokenize_words(
 
 
 _Tokens = tuple[Sequence[str], list[int], list[int], NDArray[np.int64], int]
-"""Words, their ids, token types where there are some, the place of each word's first token, and words cut off."""
+"""Words, token ids, token types (if any), the position of each word's first token, and the number of words cut off."""
 
 
-def _by_words(tokenizer: Any, sentences: Sequence[Sequence[str]], limit: int) -> Iterator[_Tokens]:
+def _all_words(tokenizer: Any, sentences: Sequence[Sequence[str]], limit: int) -> Iterator[_Tokens]:
     space = " " if _begins_words_with_a_space(tokenizer) else ""
     for start in range(0, len(sentences), CHUNK):
         part = sentences[start : start + CHUNK]
         spaced = [[space + word for word in words] for words in part]
-        # uncut, to tell words that are cut off from those without a token
+        # untruncated, to distinguish words that are cut off from those without a token
         whole = tokenizer(
             spaced, is_split_into_words=True, truncation=False, return_attention_mask=False, verbose=False
         )
@@ -134,7 +134,7 @@ def _places(word_ids: Sequence[int | None], n_words: int) -> NDArray[np.int64]:
 
 
 def _begins_words_with_a_space(tokenizer: Any) -> bool:
-    """Return whether words in a text have a space in front that words by themselves lack, as in GPT-2 and RoBERTa."""
+    """Return whether tokens of words in a text include the space before them, as in GPT-2 and RoBERTa."""
     text, alone, spaced = (
         tokenizer(text, is_split_into_words=isinstance(text, list), add_special_tokens=False)["input_ids"]
         for text in ("two two", ["two", "two"], [" two", " two"])
@@ -164,11 +164,11 @@ def _word_by_word(tokenizer: Any, sentences: Sequence[Sequence[str]], limit: int
 class WordClasses(Criterion):
     """W s + b of the state s of every word's first token, trained on cross entropy.
 
-    All words count alike, whatever sentences they share a step with: the loss of a sentence is the sum over its words,
-    by the words that a sentence has in the mean. A step's loss is then that of transformers' own recipe, the mean over
-    the words of the step, but for how many words it has.
+    All words have equal weight in an epoch: the loss of a sentence is the sum over its words,
+    divided by the mean number of words per sentence. A step's loss is then that of transformers' own recipe, the mean
+    over the words of the step, up to their number.
 
-    Source: Devlin et al. 2019 (BERT), section 5.3; the first token of a word stands for it.
+    Source: Devlin et al. 2019 (BERT), section 5.3, with the first token of a word.
     """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
@@ -190,12 +190,12 @@ class WordClasses(Criterion):
 
     @classmethod
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
-        """Return how many words are cut off; empty where none is."""
+        """Return a line on words cut off; empty without any."""
         sentences = [words for part in items if isinstance(part, TaggedSentences) for words in part.words]
         n_cut = tokenize_words(encoder, sentences, max_length=max_length).n_cut
         limit = encoder.limit(max_length)
         n_words = sum(map(len, sentences))
-        cut = f"{n_cut:,} of {n_words:,} words were cut off at {limit} tokens: they count as the first tag"
+        cut = f"{n_cut:,} of {n_words:,} words were cut off at {limit} tokens: they get the first tag"
         return cut if n_cut else ""
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
@@ -204,7 +204,7 @@ class WordClasses(Criterion):
         return logits
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
-        """Return the mean loss of the sentences `rows`, of logits (sentence, token, classes)."""
+        """Return the mean loss of the sentences `rows`, from (sentence, token, classes) logits."""
         targets, tags = items.targets
         ends = targets.ends
         words = np.concatenate([np.arange(ends[row], ends[row + 1]) for row in rows])
@@ -220,7 +220,7 @@ class WordClasses(Criterion):
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
-        """Return the logits of all words, (word, classes); 0 of those without a token, for which the first tag wins."""
+        """Return the (word, classes) logits of all words; 0 without a token, so that the first tag wins."""
         words: TokenizedWords = items.targets[0]
         outputs = np.zeros((len(words.first), states[0].shape[-1]))
         for sentence, logits in enumerate(states):
@@ -236,13 +236,13 @@ class WordClasses(Criterion):
 logger = logging.getLogger(__name__)
 
 WORDS = 20_000
-"""Training words that a probe is fitted on at most, but for the rest of a sentence."""
+"""Largest number of training words for a probe, up to the rest of a sentence."""
 KEPT = "word-probes"
-"""Where the store has their scores."""
+"""Name of their scores in the store."""
 
 
 def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScores:
-    """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now."""
+    """Return the scores of logistic regression on frozen token states by layer, from the store or fitted."""
     options = checkpoint.asked
     train, scored = (cast(TaggedSentences, task.split(part)).prompted(checkpoint.prompt) for part in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)
@@ -261,7 +261,7 @@ def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScore
 
 
 Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
-"""By layer, (width, classes) and (classes,)."""
+"""(width, classes) weights and (classes,) biases by layer."""
 
 
 def _key(checkpoint: Resolved, task: Task, split: Split) -> str:
@@ -314,7 +314,7 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Model) -> Weights
 
 
 def _outputs(encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Model) -> NDArray[np.float64]:
-    """Return the logits of all words at every layer, (layer, word, classes); 0 of those without a token."""
+    """Return the (layer, word, classes) logits of all words; 0 without a token."""
     words = _tokenized(encoder, scored, options, "scored")
     outputs = np.zeros((len(weights), len(words.first), len(scored.labels)))
     batches = token_states(encoder, words.texts, batch_tokens=options.batch_tokens)

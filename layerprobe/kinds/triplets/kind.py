@@ -20,15 +20,15 @@ from layerprobe.tasks.values import Items, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Triplets(Items):
-    """Texts, each with one that is to be closer to it than another."""
+    """Anchors, each with a text that should be closer to it than another one."""
 
     by_item = ("anchors", "positives", "negatives")
     anchors: tuple[str, ...]
-    """The texts."""
+    """Texts to compare with."""
     positives: tuple[str, ...]
-    """What is to be closer."""
+    """Texts that should be closer."""
     negatives: tuple[str, ...]
-    """What is to be farther away."""
+    """Texts that should be farther away."""
 
     @property
     def sides(self) -> tuple[tuple[str, ...], ...]:
@@ -37,13 +37,13 @@ class Triplets(Items):
 
     @property
     def alike(self) -> tuple[tuple[str, ...], ...]:
-        """Anchor and positive: with another negative it is learnt all the same."""
+        """Anchor and positive, whatever the negative."""
         return tuple((plain(anchor), plain(positive)) for anchor, positive in zip(*self.sides[:2], strict=True))
 
     @property
     def gold(self) -> Any:
-        """(n,) ones: the sign that the difference of cosines should have."""
-        import numpy as np  # which `--help` does without
+        """(n,) ones: the right sign of the difference of cosines."""
+        import numpy as np  # `--help` does not need it
 
         return np.ones(len(self))
 
@@ -57,7 +57,7 @@ Array = NDArray[np.float64]
 
 
 def triplet_view(task: Task, items: Triplets) -> ItemView:
-    """Return how triplets are shown: by how much the positive is closer, by cosine."""
+    """Return the view of triplets: the difference of cosines."""
 
     def read(outputs: Array, threshold: float | None) -> ReadOutputs:
         errors = 50 * (1 - outputs / max(float(np.abs(outputs).max()), 1e-12))
@@ -68,7 +68,7 @@ def triplet_view(task: Task, items: Triplets) -> ItemView:
         texts={"Anchor": items.anchors, "Positive": items.positives, "Negative": items.negatives},
         gold=["positive"] * len(items),
         output="difference of cosines",
-        error="50 less half of the difference, in percent of the largest of the layer",
+        error="50 minus half of the difference, in percent of the layer's largest",
         limit=50.0,
         read=read,
         embedded=(items.anchors,),
@@ -81,7 +81,7 @@ TRIPLETS = Kind(
     pairs=False,
     labelled=False,
     metrics=("accuracy",),
-    score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # of differences of cosines
+    score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # outputs are differences of cosines
     influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
     loss="layerprobe.kinds.triplets.loss:CosineTriplets",
     zero_shot="own",
@@ -97,7 +97,7 @@ TRIPLETS = Kind(
 
 
 def load_triplets(source: TaskSource) -> Task:
-    """Load triplets in three splits from what `load_task` takes; splits that are missing are drawn at random."""
+    """Load triplets in three splits from a source of `load_task`; missing splits are drawn at random."""
     return load_rows(
         source,
         TRIPLETS,

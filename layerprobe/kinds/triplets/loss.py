@@ -1,4 +1,4 @@
-"""What triplets train, losses of distances, and how often the positive is closer without fine-tuning."""
+"""Training of triplets, and how often the positive is closer without fine-tuning."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -20,13 +20,13 @@ from layerprobe.tasks.values import Items, Task, TextSplit
 class CosineTriplets(Criterion):
     """max(0, margin - cos(anchor, positive) + cos(anchor, negative)).
 
-    That is `TripletLoss` of sentence-transformers by its cosine distance. Its default is the Euclidean distance with a
-    margin of 5, but how long embeddings are differs from layer to layer, and the margin would mean another thing at
-    each; cosines are also what triplets are scored by.
+    This is `TripletLoss` of sentence-transformers with its cosine distance. Its default is the Euclidean distance with
+    a margin of 5, but norms of embeddings differ between layers, so that the margin would have another meaning at
+    each; triplets are also scored by cosines.
     """
 
     margin: ClassVar[float] = 0.5
-    """The negative should be so much farther away from the anchor than the positive is."""
+    """Wanted difference between the distances of the negative and of the positive from the anchor."""
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of triplets."""
@@ -48,6 +48,6 @@ def untrained_triplets(checkpoint: Resolved, task: Task, *, split: TextSplit) ->
 
 
 def triplet_outputs(values: NDArray[np.float32], rows: Rows, items: Items) -> NDArray[np.float64]:
-    """Return (n,) cos(anchor, positive) - cos(anchor, negative) of (text, width) embeddings."""
+    """Return (n,) cos(anchor, positive) - cos(anchor, negative) from (text, width) embeddings."""
     anchor, positive, negative = (values[rows(side)] for side in items.sides)
     return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)

@@ -44,7 +44,7 @@ def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
     assert (task.kind, task.labels) == ("image classification", ("3", "8"))
     assert (len(task.train), len(task.validation), len(task.test)) == (48, 6, 6)
     assert task.readable == "image"
-    assert task.warnings == ("passed over 1 file in hidden folders, or no images by their names",)
+    assert task.warnings == ("ignored 1 file in hidden folders or without the ending of an image",)
     item = task.train.sides[0][0]
     assert isinstance(item, ImageItem)
     assert item.file is not None
@@ -60,7 +60,7 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
         shutil.copy(image, folder / hidden / "copy.png")
     with_hidden = load_task(str(folder))
     assert (with_hidden.digest, with_hidden.labels) == (task.digest, task.labels)
-    assert with_hidden.warnings == ("passed over 3 files in hidden folders, or no images by their names",)
+    assert with_hidden.warnings == ("ignored 3 files in hidden folders or without the ending of an image",)
     assert len(load_texts(folder).texts) == 60
 
 
@@ -146,7 +146,7 @@ def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path)
         assert len(set(data.texts)) == 4
         assert data.groups is not None
         assert len(set(data.groups)) == 3
-        assert "1 image with several captions: those of one image count as one group" in data.notes
+        assert "1 image with several captions: captions of one image count as one group" in data.notes
     before = prompted("a photo of ", data.texts)
     assert next(item.caption for item in before if isinstance(item, ImageItem)) == "a photo of digit 0"
     (folder / "metadata.jsonl").write_text(json.dumps({**lines[0], "text": " "}) + "\n" + json.dumps(lines[1]))

@@ -67,7 +67,7 @@ def test_a_folder_in_the_layout_of_beir(beir: Path) -> None:
     assert items_of(task).documents == tuple(TEXTS.values())[::-1], "expected the highest id first"
     assert pairs(task) == {each for each in QRELS if each[2]}
     assert task.notes == (
-        "read 4 queries, 4 documents and 5 pairs of them that belong together",
+        "read 4 queries, 4 documents and 5 relevant pairs",
         "left out 2 of 6 queries without a relevant document",
     )
     assert task.warnings == (f"{beir / 'corpus.jsonl'}: replaced control characters by spaces in 1 text",)
@@ -94,7 +94,7 @@ def test_judgements_are_of_a_split(beir: Path) -> None:
     write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
     assert len(load_retrieval(beir, split="dev").validation) == 6
     with pytest.raises(
-        TaskError, match=r"has no judgements of the split train, it has those of dev, test: choose others with --split"
+        TaskError, match=r"has no judgements for the split train, only for dev, test: choose one with --split"
     ):
         load_retrieval(beir, split="train")
 
@@ -132,8 +132,8 @@ def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: in
     assert pairs(task) == {(str(i), f"answer {(i + shift) % 30}", 1.0) for i in range(30)}
     assert items_of(task).own == (-1,) * 30
     assert task.warnings == (
-        "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, which "
-        "BEIR's evaluation does not do",
+        "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, "
+        "unlike in BEIR's evaluation",
     )
 
 
@@ -241,7 +241,7 @@ def test_layouts_of_the_hub(
     hub[qrels] = {"train": JUDGED[:1], "test": JUDGED}
     task = load_retrieval(name)
     assert (task.name, task.digest) == (name, load_retrieval(beir).digest)
-    with pytest.raises(TaskError, match="no judgements of the split dev, it has those of train, test: choose"):
+    with pytest.raises(TaskError, match="no judgements for the split dev, only for train, test: choose"):
         load_retrieval(name, split="dev")
 
 

@@ -72,7 +72,7 @@ def test_a_folder_has_judgements_by_split(task: Task) -> None:
     assert train.documents == test.documents
     assert train.examples[:3] == ((0, 29), (1, 28), (1, 22))  # the highest id first
     assert train.relevance[1] == ((28, 1.0), (22, 1.0))
-    assert "graded relevance, 1 to 2: the gains of nDCG; in training all count alike" in task.notes
+    assert "graded relevance, 1 to 2: the gains of nDCG; in training all are equal" in task.notes
     assert "judgements: dev.tsv as validation, test.tsv as test, train.tsv as train" in task.notes
     assert all("relevant documents" in said for said in task.warnings)  # which queries of all splits share
     assert from_json(Task, to_json(task)) == task
@@ -242,7 +242,7 @@ def test_models_with_other_prompts_are_compared_where_a_query_is_a_document(
     first, second = (extract(given(str(folder), options), task) for folder in folders)
     (compared,) = compare_all(first, [second]).comparisons
     assert compared.map.n_samples == len(first.texts) > len(task.split("all").texts)
-    with pytest.raises(MisalignedSamplesError, match="give the task prompts, which both models then have, or empty"):
+    with pytest.raises(MisalignedSamplesError, match="give the task prompts for both, or empty"):
         compare_all(first, [extract(given(model, options), task)])
 
 
@@ -364,5 +364,5 @@ def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, 
     with pytest.raises(TaskError, match="expected no score range for retrieval"):
         load_task(folder, score_range=(0, 1))
     task = load_task(folder)
-    with pytest.raises(DataError, match="expected at least two examples a step"):
+    with pytest.raises(DataError, match="expected at least two examples per step"):
         finetune(given(model, options), task, [1], seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))

@@ -39,7 +39,7 @@ def test_each_file_has_its_own_scale(tmp_path: Path) -> None:
     assert task.notes[1:4] == (
         "scaled 30 scores of a.csv from 0 .. 4 to 0 .. 1",
         "scaled 31 scores of b.txt from 0 .. 10 to 0 .. 1",
-        "left out 1 of 61 pairs that had come before",
+        "left out 1 of 61 repeated pairs",
     )
 
 

@@ -40,7 +40,7 @@ def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
     assert [len(each) for each in (task.train, task.validation, task.test)] == [32, 4, 4]
     assert all(len(sentences) == 3 for sentences in items(task).documents)
     assert items(task).oracle == ((2,),) * 32
-    assert "chooses 1 sentence of each document, as the median training summary has" in task.notes
+    assert "chooses 1 sentence of each document, the median of the training summaries" in task.notes
     assert load_task(ROWS, kind="summarization").digest == load_task(tmp_path / "articles.jsonl", name="other").digest
     (tmp_path / "marked.jsonl").write_text((tmp_path / "articles.jsonl").read_text(), encoding="utf-8-sig")
     assert load_task(tmp_path / "marked.jsonl").digest == task.digest

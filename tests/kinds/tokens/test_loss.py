@@ -83,7 +83,7 @@ def test_words_that_are_cut_off_count_as_outside(
         result = finetune(given(str(folder), options), task, [2], seeds=[0], protocol=protocol)
     n = task.train.n_outputs + task.validation.n_outputs + task.test.n_outputs
     n_cut = n - 3 * sum(map(len, (task.train, task.validation, task.test)))
-    assert f"{n_cut} of {n} words were cut off at 5 tokens: they count as the first tag" in caplog.text.replace(",", "")
+    assert f"{n_cut} of {n} words were cut off at 5 tokens: they get the first tag" in caplog.text.replace(",", "")
     assert 0 < result.runs[0].test["entity recall"] < 80
 
 
