@@ -508,7 +508,7 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
     assert about.verdict is verdicts[verdict]
     assert [about.facts[name].value for name in ("lost", "most")] == pytest.approx([value, value + half])
-    ends = {"within": "are enough", "not shown": "may do", "worse": "are too few"}
+    ends = {"within": "are enough", "not shown": "may be enough", "worse": "are too few"}
     assert words.headline(about) == f"2 of 4 blocks {ends[verdict]}"
     (settled,) = (words.line(check, about)[1] for check in about.checks if check.name == "loss")
     assert settled == ("About 2,300 test items would settle it" if verdict == "not shown" else "")
