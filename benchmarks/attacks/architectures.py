@@ -429,7 +429,7 @@ def reason(outcome: Outcome) -> str:
     text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
     text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
     text = re.sub(r"the image processor of \S+ cannot be loaded: .*", "it needs an image processor", text)
-    text = re.sub(r" \([^)]*\)|, such as .*|: take one of them alone", "", text)
+    text = re.sub(r" \([^)]*\)|, such as .*|: use one of them alone", "", text)
     return re.sub(r"\d+(x\d+)*", "n", text)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face encoders: resolved, loaded, understood, truncated.
+"""Hugging Face encoders: resolve, load, inspect and truncate them.
 
-Knows models and tokenizers; keeps in the store what is found when one is first used; knows no tasks and no similarity.
+Knows models and tokenizers; stores the checks of a model's first use; knows no tasks and no similarity.
 """

@@ -1,4 +1,4 @@
-"""Adapters that the library peft has saved in a folder: of which model they are, and that model with them merged.
+"""Adapters saved by the library peft in a folder: their base model, and that model with the adapter merged.
 
 Knows files and modules; loads no model.
 """
@@ -20,10 +20,10 @@ MERGE = "merge it into the weights, with peft's merge_and_unload(), and save tha
 
 
 def adapted_name(folder: Path) -> tuple[str, str | None] | None:
-    """Return the name and the revision of the model that a folder's adapter is of; None for a folder without one.
+    """Return the name and revision of the base model of a folder's adapter; None for a folder without an adapter.
 
     Raises:
-        ModelError: If a model lies beside the adapter, of which it may be, or not, or no model is named.
+        ModelError: If the folder also has a model, so that the base model is ambiguous, or no base model is named.
     """
     file = folder / SETTINGS
     if not file.is_file():
@@ -32,7 +32,7 @@ def adapted_name(folder: Path) -> tuple[str, str | None] | None:
         raise ModelError(f"the folder {folder} has an adapter beside a model: {MERGE}, or move {SETTINGS} elsewhere")
     settings = json.loads(file.read_text(encoding="utf-8"))
     if not settings.get("base_model_name_or_path"):
-        raise ModelError(f"the adapter in {folder} does not say which model it is of: {MERGE}")
+        raise ModelError(f"the adapter in {folder} does not name its base model: {MERGE}")
     return settings["base_model_name_or_path"], settings.get("revision")
 
 
@@ -45,11 +45,11 @@ def adapted_revision(revision: str, folder: Path) -> str:
 
 
 def with_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """Merge the adapter in a folder into the weights of a model, and return it: its modules are those it had.
+    """Merge the adapter in a folder into the weights of a model, and return the model with its original modules.
 
     Raises:
         MissingPackageError: If peft is not installed.
-        ModelError: If weights are missing, or it is of a kind that cannot be merged.
+        ModelError: If weights are missing, or this kind of adapter cannot be merged.
     """
     check_extra("lora", needed_by=f"the adapter in {folder}")
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -64,14 +64,14 @@ def with_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
             layer.merge()
             model.set_submodule(name, layer.get_base_layer())
     if {name: type(module) for name, module in model.named_modules()} != before:
-        raise ModelError(f"the adapter in {folder} cannot be merged here: {MERGE}")
+        raise ModelError(f"the adapter in {folder} cannot be merged by layerprobe: {MERGE}")
     model._hf_peft_config_loaded = False
     del model.peft_config
     return model.requires_grad_(True)
 
 
 def unwrapped(model: object) -> object:
-    """Return the model inside of `torch.compile` and of what spreads it over devices."""
+    """Return the model inside `torch.compile` and wrappers for several devices."""
     while isinstance(model, nn.Module):
         inner = getattr(model, "_orig_mod", None)
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):

@@ -1,4 +1,4 @@
-"""Reads an encoder's configuration: its blocks, whether and how it truncates, how large it is.
+"""Reads an encoder's configuration: its blocks, how it can be truncated, and its size.
 
 Knows configurations; loads no weights.
 """
@@ -31,13 +31,13 @@ P = ParamSpec("P")
 
 
 def kept_by_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[Concatenate[PreTrainedConfig, P], V]:
-    """Keep what is made of a configuration, for others of its class and text."""
+    """Cache what is made of a configuration, by its class and text."""
     kept: dict[Hashable, V] = {}
 
     @functools.wraps(make)
     def made(config: PreTrainedConfig, /, *args: P.args, **options: P.kwargs) -> V:
         settings = config.to_dict()
-        if "auto_map" not in settings:  # else the code is read from there
+        if "auto_map" not in settings:  # otherwise the configuration loads code
             settings.pop("_name_or_path", None)
         key = type(config), json.dumps(settings, sort_keys=True, default=str), args, *options.items()
         if key not in kept:
@@ -48,14 +48,14 @@ def kept_by_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callabl
 
 
 def check_supported(config: PreTrainedConfig) -> None:
-    """Refuse architectures whose blocks cannot be cut off one by one."""
+    """Refuse architectures whose blocks cannot be removed one by one."""
     reason = _refusal(config)
     if reason:
         raise refusal(config.model_type or type(config).__name__, reason)
 
 
 def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
-    """Return the error for a model that cannot be truncated by cutting off blocks."""
+    """Return the error for a model that cannot be truncated by removing blocks."""
     return UnsupportedArchitectureError(
         f"{name} cannot be truncated layer by layer: {reason}; "
         "expected an encoder that is a plain stack of blocks, such as BERT, ModernBERT or ViT"
@@ -67,30 +67,28 @@ _INPUTS = {
     "past_values": "series of numbers",
     "pixel_values_videos": "videos",
 }
-"""What models read that are neither of texts nor of images, by the name that transformers has for it."""
+"""Inputs of models other than texts and images, by their name in transformers."""
 
 
 def _refusal(config: PreTrainedConfig) -> str | None:
     if other := _INPUTS.get(getattr(known_class(config), "main_input_name", "")):
         return f"it reads {other}, and layerprobe embeds texts and images"
     if config.is_encoder_decoder and not has_encoder_alone(config):
-        return "it is an encoder-decoder, and transformers does not load its encoder alone (AutoModelForTextEncoding)"
+        return "it is an encoder-decoder whose encoder transformers cannot load alone (AutoModelForTextEncoding)"
     stages = getattr(config, "depths", None)
     if isinstance(stages, list | tuple):
         blocks = ", ".join(map(str, stages))
-        return (
-            f"its blocks are in stages ({blocks}) between which grid and width change, so layers are of unequal shapes"
-        )
+        return f"its blocks form stages ({blocks}) with different grids and widths, so layers have unequal shapes"
     if isinstance(getattr(config, "num_hidden_layers", None), int):
         return None
     parts = [name for name in config.sub_configs if getattr(config, name, None) is not None]
     if parts:
-        return f"its blocks are those of the models that it is made of ({', '.join(parts)}): take one of them alone"
-    return "its configuration names no single number of blocks (num_hidden_layers)"
+        return f"it combines several models ({', '.join(parts)}): use one of them alone"
+    return "its configuration has no single number of blocks (num_hidden_layers)"
 
 
 def has_encoder_alone(config: PreTrainedConfig) -> bool:
-    """Return whether transformers has the encoder of an encoder-decoder, such as T5, as a model of its own."""
+    """Return whether transformers has the encoder of an encoder-decoder, such as T5, as a separate model."""
     alone: Any = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None)
     return alone is not None and alone is not known_class(config)
 
@@ -101,10 +99,10 @@ def modality(config: PreTrainedConfig) -> Modality:
 
 
 def towers_of(config: PreTrainedConfig) -> dict[Modality, PreTrainedConfig]:
-    """Return the configurations of the towers of a model that embeds texts and images apart, such as CLIP.
+    """Return the configurations of the towers of a model that embeds texts and images separately, such as CLIP.
 
-    There is none for a model of one tower, nor for one whose language model reads what another made of an image; and
-    no tower for texts where transformers has none as a model of its own, as for SigLIP.
+    The result is empty for models with one tower, and for language models that read the output of an image model; it
+    has no text tower where transformers has no separate model for it, as for SigLIP.
     """
     if not hasattr(known_class(config), "get_text_features") or not hasattr(known_class(config), "get_image_features"):
         return {}
@@ -123,20 +121,20 @@ _BACKBONE = ("stage_names", "out_features", "out_indices", "_out_features", "_ou
 def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrainedConfig]:
     """Yield configurations of the model that keeps the embeddings and blocks 1 .. `layer`, the likeliest first.
 
-    What has an entry a block is cut, as in the file that is saved, so that the configuration's class checks it. A list
-    can be as long by chance: those whose length follows the depth are cut first, then all, then all but one, then none.
-    What the class refuses is left out; if it refuses all, what it says of the first is raised.
+    Settings with one entry per block are shortened, as in the saved file, so that the configuration's class checks
+    them. Other lists can have that length by chance: first those whose length follows the depth are cut, then all,
+    then all but one, then none. Configurations refused by the class are skipped; if all are, the first error is raised.
     """
     check_supported(config)
     if not 0 <= layer <= count_blocks(config):
         raise ModelError(f"expected a layer from 0 to {count_blocks(config)}, got {layer}")
     n_blocks, settings = count_blocks(config), config.to_dict()
-    # which layers a vision model hands to a detector, by their numbers; the model itself reads none of it
+    # numbers of the layers that a detector reads from a vision model; the model itself ignores them
     settings = {name: value for name, value in settings.items() if name not in _BACKBONE}
     values = {name: _of_blocks(value, range(layer), n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
-    if settings.get("num_blocks") == n_blocks:  # the same number again, in xLSTM
+    if settings.get("num_blocks") == n_blocks:  # the number of blocks again, in xLSTM
         settings["num_blocks"] = layer
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
     errors: list[Exception] = []
@@ -144,7 +142,7 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     for kept_names in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
         try:
             shorter = _changed(config, {**settings, **{name: cut[name] for name in cut.keys() - set(kept_names)}})
-        except Exception as error:  # configurations raise anything
+        except Exception as error:  # configurations raise all kinds of errors
             errors.append(error)
             continue
         n_made += 1
@@ -154,7 +152,7 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
 
 
 def _changed(config: PreTrainedConfig, settings: dict[str, Any]) -> PreTrainedConfig:
-    """Return a configuration with other settings, and with what was set after its file was read."""
+    """Return a configuration with other settings, keeping attributes that were set after reading its file."""
     changed = type(config).from_dict(settings)
     changed._attn_implementation = config._attn_implementation
     if hasattr(config, "use_cache"):
@@ -163,9 +161,9 @@ def _changed(config: PreTrainedConfig, settings: dict[str, Any]) -> PreTrainedCo
 
 
 def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
-    """Return the configuration with what it says of some blocks, from 1, before what it says of the others.
+    """Return a configuration with the entries of some blocks, from 1, before those of the others.
 
-    Truncated at as many layers, it is that of the model of these blocks.
+    Truncated to that many layers, it is the configuration of a model with these blocks.
     """
     n_blocks = count_blocks(config)
     order = [block - 1 for block in blocks]
@@ -176,22 +174,22 @@ def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfi
 
 
 def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
-    """Return whether a setting that is left at its default has an entry a block, however many there are."""
+    """Return whether a setting at its default has one entry per block for any number of blocks."""
     config_class: Any = type(config)
     try:
         for depth in (count_blocks(config), count_blocks(config) + 1):
             if len(getattr(config_class(num_hidden_layers=depth), name)) != depth:
                 return False
-    except Exception:  # configurations raise anything
+    except Exception:  # configurations raise all kinds of errors
         return False
     return True
 
 
 def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
-    """Return what a setting says of blocks, from 0, in the form that it has; None where it has no such form.
+    """Return the entries of some blocks, from 0, in the form of a setting; None if it has no such form.
 
-    The forms are an entry a block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and entries
-    by the number of the block.
+    The forms are one entry per block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and
+    entries by the number of the block.
     """
     match value:
         case [*entries] if len(entries) == n_blocks:
@@ -207,7 +205,7 @@ def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
 
 
 def declared_dtype(config: PreTrainedConfig) -> str:
-    """Return the dtype that a configuration says its weights have, such as bfloat16; float32 where it says none."""
+    """Return the dtype of the weights in a configuration, such as bfloat16; float32 if it has none."""
     return str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
 
 
@@ -217,7 +215,7 @@ def auto_class(config: PreTrainedConfig) -> Any:
 
 
 def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """Return the bare encoder of `config` with fresh float32 weights and, where it may be left out, no pooler."""
+    """Return the bare encoder of `config` with fresh float32 weights and, if possible, without a pooler."""
     with silence_if(trust_remote_code), MAKING_MODELS:
         model: PreTrainedModel = auto_class(config).from_config(
             config, dtype=torch.float32, **pooler_option(known_class(config)), trust_remote_code=trust_remote_code
@@ -226,13 +224,13 @@ def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) ->
 
 
 def known_class(config: PreTrainedConfig) -> type | None:
-    """Return the model class that transformers itself has for `config`."""
+    """Return transformers' own model class for `config`, if any."""
     model_class = MODEL_MAPPING.get(type(config), None)
     return model_class if isinstance(model_class, type) else None
 
 
 def pooler_option(model_class: type | None) -> dict[str, bool]:
-    """Return the argument that leaves the pooler out, for the models that know it."""
+    """Return the argument that omits the pooler, for models that have such an argument."""
     if model_class is not None and "add_pooling_layer" in inspect.signature(model_class).parameters:
         return {"add_pooling_layer": False}
     return {}
@@ -242,17 +240,17 @@ def pooler_option(model_class: type | None) -> dict[str, bool]:
 def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> tuple[int, ...]:
     """Return the parameters of the model truncated at layers 0 .. n_blocks, from the configuration alone.
 
-    The pooler is left out: mean pooling does not use it. Nothing is allocated.
+    The pooler is not counted: mean pooling does not use it. No memory is allocated.
     """
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)
-        sizes = [0] * count_blocks(config)  # they stay 0 where all blocks share their weights
+        sizes = [0] * count_blocks(config)  # stays 0 if all blocks share their weights
         for name in block_lists(model, len(sizes)):
             blocks = model.get_submodule(name).children()
             sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
-        if len(sizes) == 1:  # it may be shared by all blocks
-            with contextlib.suppress(Exception):  # models that do not run without a block
+        if len(sizes) == 1:  # the list may be shared by all blocks
+            with contextlib.suppress(Exception):  # some models do not run without a block
                 less = empty_model(next(truncated_configs(config, 0)), trust_remote_code=trust_remote_code)
                 sizes = [count_weights(model) - count_weights(less)]
         sizes = [size + _weights_for_each_block(model, config, trust_remote_code=trust_remote_code) for size in sizes]
@@ -261,9 +259,9 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
 
 
 def weight_of_blocks(weight: Tensor, shape: torch.Size, blocks: Sequence[int], n_blocks: int) -> Tensor | None:
-    """Return the part of a weight that some of `n_blocks` blocks have, from 1; None if it has another shape.
+    """Return the part of a weight that belongs to some of `n_blocks` blocks, from 1; None if it has another shape.
 
-    Some models have one weight outside of their blocks with an entry for each of them, such as the embeddings by layer
+    Some models have a weight outside of their blocks with an entry for each block, such as the embeddings by layer
     of Gemma 4.
     """
     if weight.shape == shape:
@@ -278,13 +276,13 @@ def weight_of_blocks(weight: Tensor, shape: torch.Size, blocks: Sequence[int], n
 
 
 def _weights_for_each_block(model: PreTrainedModel, config: PreTrainedConfig, *, trust_remote_code: bool) -> int:
-    """Return how many parameters there are for each block outside of the blocks."""
+    """Return the number of parameters per block that lie outside of the blocks."""
     n_blocks = count_blocks(config)
     if n_blocks < 2:
         return 0
     try:
         one = empty_model(next(truncated_configs(config, 1)), trust_remote_code=trust_remote_code)
-    except Exception:  # models that do not run with a single block
+    except Exception:  # some models do not run with a single block
         return 0
     whole = dict(model.named_parameters())
     return sum(
@@ -297,12 +295,12 @@ def _weights_for_each_block(model: PreTrainedModel, config: PreTrainedConfig, *,
 
 
 def count_weights(model: nn.Module) -> int:
-    """Return the parameters of a model without its pooler."""
+    """Return the number of parameters of a model without its pooler."""
     return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name.split("."))
 
 
 def block_lists(model: nn.Module, n_blocks: int) -> list[str]:
-    """Return the names of the lists with a module a block; none where all blocks share their weights, as in ALBERT."""
+    """Return the names of the lists with one module per block; none if all blocks share their weights, as in ALBERT."""
     names = []
     seen: set[nn.Module] = set()
     for name, blocks in model.named_modules():

@@ -1,4 +1,4 @@
-"""Texts -> token ids -> padded batches; their states -> one embedding a text. Knows tokenizers, runs no model."""
+"""Texts -> token ids -> padded batches; states -> one embedding per text. Knows tokenizers, runs no model."""
 
 import hashlib
 import itertools
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 Batch = dict[str, Tensor]
 
 TOKEN, EXTRA = 1, 2
-"""In an attention mask, where 0 is padding: a token, and one of an image that is no patch of it, such as [CLS]."""
+"""Values of an attention mask, where 0 is padding: a token, and an image's token that is not a patch, such as [CLS]."""
 
 POOLED = "pooled"
-"""The mask of the tokens that are pooled, in a batch whose prompts are not."""
+"""Key of the mask of pooled tokens, in a batch whose prompts are not pooled."""
 
-# Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
+# Number of texts tokenised at once: a tokenizer's own records of a text are far larger than its ids.
 CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenizedTexts:
-    """Texts as token ids, one behind the other: millions of them fit into memory."""
+    """Texts as concatenated token ids: millions of texts fit into memory."""
 
     ids: NDArray[np.int32]
-    """(token,): those of all texts."""
+    """(token,): ids of all texts."""
     types: NDArray[np.uint8] | None
-    """(token,): their token type ids, where the model reads them."""
+    """(token,): token type ids, if the model reads them."""
     ends: NDArray[np.int64]
     """(text + 1,): text i is `ids[ends[i]:ends[i + 1]]`."""
     pad_id: int
@@ -46,26 +46,26 @@ class TokenizedTexts:
     padding_side: str
     """left or right."""
     n_truncated: int
-    """Texts that were longer than the maximum length."""
+    """Number of texts longer than the maximum length."""
     n_unpooled: NDArray[np.int64] | None = None
-    """(text,): how many of its first tokens are those of a prompt that is not pooled; None: all are pooled."""
+    """(text,): number of leading tokens of a prompt that is not pooled; None: all tokens are pooled."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of every text."""
+        """Number of tokens of every text."""
         lengths: list[int] = np.diff(self.ends).tolist()
         return lengths
 
     def length(self, row: int) -> int:
-        """Return the tokens of one text."""
+        """Return the number of tokens of one text."""
         return int(self.ends[row + 1] - self.ends[row])
 
     @property
     def digests(self) -> NDArray[np.bytes_]:
-        """(text,): 16 bytes of a hash, the same for two texts only where the model reads the same tokens of both."""
+        """(text,): 16 bytes of a hash, equal for two texts only if the model reads the same tokens."""
         read = (self.ids,) if self.types is None else (self.ids, self.types)
         spans = (slice(start, end) for start, end in itertools.pairwise(self.ends.tolist()))
         texts = (b"".join(numbers[span].tobytes() for numbers in read) for span in spans)
@@ -73,21 +73,21 @@ class TokenizedTexts:
 
 
 Prepared = Union[TokenizedTexts, "PreparedImages"]
-"""What batches are made of."""
+"""Input of batches."""
 
 
 def _encoded(tokenizer: Any, texts: Sequence[str], **options: Any) -> Any:
-    """Return what a tokenizer makes of texts that are cut; ModelError where it gives up, as patterns may explode."""
+    """Return a tokenizer's output for truncated texts; ModelError if it fails, as its patterns may explode."""
     try:
         return tokenizer(texts, truncation=True, **options)
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of Rust, which is no Exception
+        if type(error).__name__ != "PanicException":  # Rust's panic is not an Exception
             raise
         raise ModelError(f"the tokenizer of the model cannot read the texts: {str(error)[:120]}") from None
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
-    """Return `texts` as token ids, cut at `max_length` tokens, special ones included.
+    """Return `texts` as token ids, truncated at `max_length` tokens, special ones included.
 
     `token_types` says whether the model reads token type ids.
     """
@@ -103,7 +103,7 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
             part,
             max_length=max_length,
             return_overflowing_tokens=False,
-            return_attention_mask=False,  # all ones: nothing is padded here
+            return_attention_mask=False,  # all ones without padding
         )
         lengths += map(len, encoded["input_ids"])
         ids.append(np.fromiter(itertools.chain.from_iterable(encoded["input_ids"]), np.int32))
@@ -113,10 +113,10 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
         full = []
         for text, tokens in zip(part, encoded["input_ids"], strict=True):
             if not tokens:
-                raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: drop it")
+                raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: remove it")
             if len(tokens) >= max_length:
                 full.append(text)
-        # a text of exactly max_length tokens is whole: ask for one token more to tell
+        # request one token more to recognise texts of exactly max_length tokens
         longer = _encoded(tokenizer, full, max_length=max_length + 1)["input_ids"] if full else []
         n_truncated += sum(len(tokens) > max_length for tokens in longer)
     return TokenizedTexts(
@@ -133,9 +133,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
 def prompt_lengths(
     tokenizer: Any, texts: Sequence[str], prompts: Sequence[str], *, max_length: int
 ) -> NDArray[np.int64]:
-    """Return (text,): how many tokens of each text are those of the longest of some prompts that it begins with.
+    """Return (text,): number of leading tokens of each text that belong to its longest matching prompt.
 
-    As in sentence-transformers, these are the tokens of the prompt alone, but for a special one at its end.
+    As in sentence-transformers, these are the tokens of the prompt alone, without a special one at its end.
     """
     lengths = dict[str, int]()
     for prompt in prompts:
@@ -151,9 +151,9 @@ def as_digests(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
 
 
 def copies(texts: Prepared) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return texts whose tokens equal those of an earlier text, and that text's row, (n,) both.
+    """Return texts whose tokens equal an earlier text's, and that text's row, (n,) both.
 
-    What is computed of them in other batches differs by rounding, and would tell equal inputs apart.
+    Computed in different batches, equal texts would differ by rounding.
     """
     _, first, number = np.unique(texts.digests, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[number] != np.arange(len(number)))
@@ -164,14 +164,14 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
     """Return the texts `rows`, padded to the longest of them, as (text, token) tensors; or the pixels of images.
 
     Returns:
-        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids; POOLED,
-        the mask without prompts, where these are not pooled; of images see `PreparedImages.collate`.
+        input_ids, attention_mask (1 for tokens, 0 for padding) and, if the model reads them, token_type_ids; POOLED,
+        the mask without prompts, if these are not pooled; for images see `PreparedImages.collate`.
     """
     if not isinstance(texts, TokenizedTexts):
         return texts.collate(rows, device)
     starts, ends = texts.ends[:-1][rows], texts.ends[1:][rows]
     width = int((ends - starts).max())
-    # where each place of the batch is in the ids of all texts
+    # index of each batch position in the ids of all texts
     places = np.arange(width) + (starts if texts.padding_side == "right" else ends - width)[:, None]
     in_text = (places >= starts[:, None]) & (places < ends[:, None])
     places = np.where(in_text, places, 0)
@@ -185,24 +185,24 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
 
 
 def on_device(values: Tensor, device: torch.device | str) -> Tensor:
-    """Return a tensor on a device; only CUDA is not waited for.
+    """Return a tensor on a device; only copies to CUDA are asynchronous.
 
-    A copy to MPS that is not waited for may read memory that is in use for something else by then (pytorch#83015).
+    An asynchronous copy to MPS may read memory that has been reused by then (pytorch#83015).
     """
     return values.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
 def read_by_model(batch: Batch) -> Batch:
-    """Return the model's inputs from a batch; the mask of images, which have no padding, is for pooling alone."""
+    """Return the model's inputs from a batch; the mask of images, which have no padding, is only for pooling."""
     if "pixel_values" in batch:
         return {"pixel_values": batch["pixel_values"]}
     return {name: values for name, values in batch.items() if name != POOLED}
 
 
 def difference(computed: Tensor, expected: Tensor, mask: Tensor | None = None) -> float:
-    """Return by how much states differ, as a share of the largest expected number or of 1; of some tokens with a mask.
+    """Return the difference of states, as a share of the largest expected number or of 1; `mask` selects tokens.
 
-    It is infinity where shapes differ, and NaN where numbers are not finite.
+    It is infinity if shapes differ, and NaN if numbers are not finite.
     """
     if computed.shape != expected.shape:
         return math.inf
@@ -211,13 +211,13 @@ def difference(computed: Tensor, expected: Tensor, mask: Tensor | None = None) -
     return ((computed - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
 
 
-CPU_BATCH_TOKENS = 1024  # that go through a model at once, padding included, where nothing is said
+CPU_BATCH_TOKENS = 1024  # default size of a batch, padding included
 
 
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:
     """Yield batches of row numbers whose padded size stays within `budget` tokens, longest texts first.
 
-    A single longer text is a batch of its own. With `same_length` nothing is padded: a batch has texts of one length.
+    A longer text is a batch of its own. With `same_length` nothing is padded: all texts of a batch have one length.
 
     Examples:
         >>> list(token_batches([2, 9, 3, 2], budget=6))
@@ -236,13 +236,13 @@ def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = Fa
 
 
 def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead: int = 0) -> list[list[int]]:
-    """Cut rows into groups of like lengths, at the least cost of padding and of groups, longest first.
+    """Split rows into groups of similar lengths with the least cost of padding and of groups, longest first.
 
         cost = sum over groups of (rows x longest length + overhead)
 
-    Exact: in the order of lengths, the cheapest end of every first part is known when the next is looked for. The time
-    is quadratic in the rows, but where no cut can pay: it is meant for the examples of a step, not for a data set.
-    Lengths and overhead are in tokens; the budget is that of `token_batches`, of a group.
+    Exact: in the order of lengths, the cheapest split of every prefix is known when the next one is computed. The time
+    is quadratic in the rows, except where no split can pay: it suits the examples of a step, not a data set.
+    Lengths and overhead are in tokens; the budget is that of `token_batches`, per group.
 
     Examples:
         >>> padded_groups([9, 2, 3, 8], overhead=2)
@@ -253,14 +253,14 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     fits = bool(order) and (budget is None or len(order) * lengths[order[0]] <= budget)
     if fits and sum(lengths[order[0]] - length for length in lengths) < overhead:
-        return [order]  # all padding there is costs less than a second group
+        return [order]  # all padding costs less than a second group
     cost, begin = [0], [0]
     for end in range(1, len(order) + 1):
         cheapest, chosen = math.inf, end - 1
         for start in range(end - 1, -1, -1):
             tokens = (end - start) * lengths[order[start]]
             if budget is not None and tokens > budget and end - start > 1:
-                break  # tokens only grow from here
+                break  # the number of tokens only grows from here
             if cost[start] + tokens + overhead < cheapest:
                 cheapest, chosen = cost[start] + tokens + overhead, start
         cost.append(int(cheapest))
@@ -274,13 +274,13 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
 
 
 def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
-    """Return one embedding a text, in float32 whatever the states' dtype.
+    """Return one embedding per text, in float32 for any dtype of the states.
 
     Args:
         states: (text, token, feature).
-        attention_mask: (text, token), 1 for tokens and 0 for padding on either side; of an image 1 for patches and 2
+        attention_mask: (text, token), 1 for tokens and 0 for padding on either side; for images 1 for patches and 2
             for the tokens before them.
-        how: mean over the tokens, cls (the first token), max over the tokens, or the last token. Of an image, mean and
+        how: mean over the tokens, cls (the first token), max over the tokens, or the last token. For images, mean and
             max are over its patches.
 
     Returns:
@@ -299,5 +299,5 @@ def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
         index = positions.masked_fill(~inside, width).amin(dim=1)
     else:
         index = positions.masked_fill(~inside, -1).amax(dim=1)
-    # not len(states), which is the number of one batch for ever where a graph is made of this
+    # not len(states), which a traced graph would fix
     return states[torch.arange(states.shape[0], device=states.device), index]

@@ -1,4 +1,4 @@
-"""Which device models are run on, and in which precision. Knows no models."""
+"""Choice of the device and the precision of models. Knows no models."""
 
 import platform
 import re
@@ -15,23 +15,21 @@ from layerprobe.versions import __version__
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CPU_INFO = Path("/proc/cpuinfo")
 LIBRARIES = {"layerprobe": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-"""By which what is kept of a model is known besides: another version may compute something else."""
+"""Libraries whose versions are part of stored results' keys: another version may compute something else."""
 
 
 def resolve_device(device: str) -> torch.device:
-    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU."""
+    """Return the device that `device` names; auto selects CUDA, then MPS, then the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         if device != "cuda":
             return torch.device(device)
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(
-            f"expected a device that is there, got {device!r}: torch finds no GPU with CUDA; take cpu or auto"
-        )
+        raise ModelError(f"expected an available device, got {device!r}: torch finds no GPU with CUDA; use cpu or auto")
     if device.startswith("cuda") and getattr(torch.cuda, "_is_in_bad_fork", bool)():
         raise ModelError(
-            "this process was forked from one that uses the GPU, which it cannot use: start processes by spawn "
-            f"(multiprocessing.get_context('spawn')), or take {option('device', 'cpu')}"
+            "this process was forked from one that uses the GPU and cannot use it: start processes with spawn "
+            f"(multiprocessing.get_context('spawn')), or use {option('device', 'cpu')}"
         )
     if device == "cuda":
         return torch.device(device)
@@ -46,12 +44,12 @@ def resolve_device(device: str) -> torch.device:
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return where sums can be made of what is on a device: they need float64, which MPS does not have."""
+    """Return the device for sums over a device's tensors: they need float64, which MPS does not have."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
+    """Return the reduced precision that `dtype` requests on a device; None for float32."""
     if dtype == "auto":
         return torch.bfloat16 if _computes_bfloat16(device) else None
     if dtype not in DTYPES:
@@ -60,10 +58,10 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies in bfloat16 itself; processors that emulate it are faster in float32."""
+    """Return whether a device multiplies in bfloat16 natively; processors that emulate it are faster in float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # torch 2.8 has no public names; the first says yes of Intel and AMD processors that emulate it, too
+    # torch 2.8 has no public names; the first also accepts Intel and AMD processors that emulate it
     if device.type != "cpu" or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     arm = platform.machine().lower() in ("aarch64", "arm64")
@@ -71,7 +69,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 
 def dtype_name(dtype: str, device: torch.device) -> str:
-    """Return the dtype of the forward pass: what `auto` comes to on a device."""
+    """Return the dtype of the forward pass, with `auto` resolved for a device."""
     return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
 
 
@@ -82,9 +80,9 @@ def processor() -> str:
 
 
 def computed_on(options: Model) -> str:
-    """Return the kind of device and the precision, on which the numbers of training depend besides the model.
+    """Return the kind of device and the precision, on which results of training depend besides the model.
 
-    Dropout is another on another device.
+    Devices draw dropout differently.
     """
     device = resolve_device(options.device)
     return f"{device.type} {dtype_name(options.dtype, device)}"

@@ -1,6 +1,6 @@
 """A loaded encoder, the states of all its layers, and the same model truncated at a layer.
 
-Knows how Hugging Face models hand out hidden states, and where the last one differs from the others.
+Knows how Hugging Face models return hidden states, and how the last one differs from the others.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
 from layerprobe.rng import without_autocast
 
-# Texts of unequal lengths on which a freshly loaded model is looked at.
+# Texts of unequal lengths for inspecting a loaded model.
 PROBE_TEXTS = (
     "One.",
     "A short sentence.",
@@ -46,7 +46,7 @@ PROBE_TEXTS = (
     "And this is the longest of the four sentences.",
 )
 PADDING_TOLERANCE = 1e-3
-# Where no length is requested, models that read thousands of tokens are not given them.
+# Default limit for models that can read thousands of tokens.
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -59,60 +59,60 @@ class Encoder:
     tokenizer: Any
     """Its Hugging Face tokenizer, or image processor."""
     description: ModelDescription
-    """What it is."""
+    """Name, size and settings of the model."""
     max_length: int | None
-    """Tokens that the model and its tokenizer can read; None where neither names a limit."""
+    """Most tokens that the model and its tokenizer can read; None if neither has a limit."""
     device: torch.device
-    """Where the model is."""
+    """Device of the model."""
     autocast: torch.dtype | None
     """The reduced precision of the forward pass; None for float32."""
     stack: Stack
-    """Where its layers are."""
+    """Location of its layers."""
     padding_invariant: bool
-    """Whether a text's states are the same alone and in a padded batch."""
+    """Whether a text has the same states alone and in a padded batch."""
     reader: ImageReader | None = None
-    """What makes pixels of images; None where the model reads texts."""
+    """Converts images to pixels; None for text models."""
 
     @property
     def modality(self) -> Modality:
-        """What the model reads: texts or images."""
+        """Kind of input: texts or images."""
         return "text" if self.reader is None else "image"
 
     @property
     def probes(self) -> Sequence[str]:
-        """Texts or images used to probe the model."""
+        """Texts or images for inspecting the model."""
         return PROBE_TEXTS if self.reader is None else probe_images()
 
     @property
     def n_layers(self) -> int:
-        """Blocks and the embedding output."""
+        """Number of blocks plus the embedding output."""
         return self.description.n_layers
 
     def limit(self, max_length: int | None = None) -> int:
-        """Return at how many tokens texts are cut where `max_length`, by default 512, is requested; images are not."""
+        """Return the length at which texts are truncated for a requested `max_length`, by default 512."""
         if self.reader is not None:
             return self.reader.n_tokens
         limit = DEFAULT_MAX_LENGTH if max_length is None else max_length
         return limit if self.max_length is None else min(limit, self.max_length)
 
     def check_pooling(self, pooling: Pooling) -> None:
-        """Raise DataError if an image has no such token."""
+        """Raise DataError if images have no such token."""
         if self.reader is not None and (pooling == "last" or (pooling == "cls" and not self.reader.n_extra)):
-            what = "no token comes last in an image" if pooling == "last" else f"{self.description.name} has no [CLS]"
+            what = "an image has no last token" if pooling == "last" else f"{self.description.name} has no [CLS]"
             raise DataError(f"expected pooling by mean{', cls' * (pooling == 'last')} or max, got {pooling}: {what}")
 
     def tokenize(
         self, texts: Sequence[str], *, max_length: int | None = None, unpooled: Sequence[str] = ()
     ) -> TokenizedTexts | PreparedImages:
-        """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512; or images.
+        """Return `texts` as token ids, truncated at the model's own limit or `max_length`, by default 512; or images.
 
-        Of images with captions, a model of texts is given the captions. Texts may begin with prompts that are not
+        For images with captions, a text model reads the captions. Texts may begin with prompts that are not
         pooled.
         """
         if self.reader is not None:
             return prepare_images(self.reader, texts)
         texts = captions_of(texts)
-        with model_errors(self.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
+        with model_errors(self.description.name, "tokenizing", advice="use another model, or remove unusual texts"):
             limit = self.limit(max_length)
             tokens = tokenize_for(self.model, self.tokenizer, texts, max_length=limit)
             if not unpooled:
@@ -121,7 +121,7 @@ class Encoder:
             return replace(tokens, n_unpooled=lengths)
 
     def tokenizer_to_save(self) -> Any:
-        """Return a copy of the tokenizer without the truncation and padding of its last call, which saving keeps."""
+        """Return a copy of the tokenizer without the truncation and padding of its last call, which would be saved."""
         tokenizer = copy.deepcopy(self.tokenizer)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             tokenizer.backend_tokenizer.no_truncation()
@@ -129,7 +129,7 @@ class Encoder:
         return tokenizer
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which the model computes, whatever the caller's autocast."""
+        """Return the context of the model's precision, independent of the caller's autocast."""
         if self.autocast is None:
             return without_autocast()
         return torch.autocast(self.device.type, dtype=self.autocast)
@@ -141,20 +141,20 @@ class Encoder:
 
 
 def tokenize_for(model: PreTrainedModel, tokenizer: Any, texts: Sequence[str], *, max_length: int) -> TokenizedTexts:
-    """Return `texts` as token ids that `model` knows."""
+    """Return `texts` as token ids in the model's vocabulary."""
     tokens = tokenize(tokenizer, texts, max_length=max_length, token_types=reads_token_types(model))
     check_known(model, tokens.ids)
     return tokens
 
 
 def check_known(model: PreTrainedModel, ids: NDArray[np.int32]) -> None:
-    """Raise ModelError if there is a token id that the model does not know."""
+    """Raise ModelError if a token id is not in the model's vocabulary."""
     n_known = getattr(model.config, "vocab_size", math.inf)
     largest = int(ids.max(initial=0))
     if largest >= n_known:
-        # a GPU would stop with an assertion that names nothing
+        # a GPU would stop with an uninformative assertion
         raise ModelError(
-            f"the tokenizer gives token {largest} where the model knows {n_known} tokens: "
+            f"the tokenizer produces token {largest}, but the model knows {n_known} tokens: "
             "expected the tokenizer that the model was trained with"
         )
 
@@ -162,19 +162,19 @@ def check_known(model: PreTrainedModel, ids: NDArray[np.int32]) -> None:
 def reads_token_types(model: PreTrainedModel) -> bool:
     """Return whether the model has token type embeddings.
 
-    GPT-2 takes token type ids and looks them up among its words, so the argument alone says nothing.
+    GPT-2 accepts token type ids and looks them up as words, so the argument alone proves nothing.
     """
     return bool(getattr(model.config, "type_vocab_size", 0))
 
 
-# ---- what a freshly loaded model does --------------------------------------------------------------------
+# ---- checks of a loaded model ----------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def float32_attention(model: PreTrainedModel, *, plain: bool = False) -> Iterator[str]:
-    """Switch a model to float32 attention for a while, which flash attention cannot do; yield its usual attention.
+    """Switch a model to float32 attention temporarily, as flash attention needs; yield its usual attention.
 
-    Plain: to attention that is written out as products and a softmax, whatever it has.
+    Plain: to attention written as products and a softmax.
     """
     kind = model.config._attn_implementation
     switch = plain or "flash" in (kind or "")
@@ -205,10 +205,10 @@ def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: B
 class TruncatedEncoder(nn.Module):
     """The embeddings and the first `layer` blocks of an encoder, as a model of its own.
 
-    The removed blocks do not exist in it. Architectures that do not run without a block, such as DeBERTa-v2
-    and ModernBERT, keep one for layer 0 and read what goes into it. The encoder is not changed; with `share` the
-    weights are its own, for a look without a copy, else they can be trained. With `every` its layers are all up to that
-    one, to be trained at once.
+    The other blocks do not exist in it. Architectures that does not run without a block, such as DeBERTa-v2
+    and ModernBERT, keep one for layer 0, and its input is read. The encoder stays unchanged; with `share` the
+    model shares its weights, for inspection without a copy, otherwise it can be trained. With `every` it outputs all
+    layers up to that one, to train them together.
     """
 
     def __init__(self, encoder: Encoder, layer: int, *, share: bool = False, every: bool = False) -> None:
@@ -220,7 +220,7 @@ class TruncatedEncoder(nn.Module):
         self.reads_input_of_block = False
         try:
             model = _truncated(encoder, layer)
-        except Exception:  # whatever goes wrong without a block where a first one was taken for granted
+        except Exception:  # some code assumes at least one block
             if layer:
                 raise
             self.reads_input_of_block = True
@@ -229,7 +229,7 @@ class TruncatedEncoder(nn.Module):
         self.parameters_without_pooler = encoder.description.parameters[layer]
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield the token states of its layers, (text, token, feature), with the final norm where there is one."""
+        """Yield the token states of its layers, (text, token, feature), after the final norm if there is one."""
         if len(self.layers) == 1:
             yield self(batch)
         else:
@@ -243,10 +243,10 @@ class TruncatedEncoder(nn.Module):
             return self.model(**read_by_model(batch)).last_hidden_state  # type: ignore[no-any-return]
 
     def check_runs_alone(self) -> None:
-        """Raise UnsupportedArchitectureError if this is layer 0 of a model that does not run without a block."""
+        """Raise UnsupportedArchitectureError for layer 0 of a model that does not run without a block."""
         if self.reads_input_of_block:
             raise UnsupportedArchitectureError(
-                f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
+                f"{self.model.config.model_type} does not run without a block, so layer 0 cannot be saved: "
                 "save layer 1 or a later one"
             )
 
@@ -266,10 +266,10 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, nam
 
 
 def _keep_rules(tokenizer: Any, folder: Path, *, name: str) -> None:
-    """Make the tokenizer saved in a folder read texts as it does in memory.
+    """Make the saved tokenizer read texts as it does in memory.
 
-    When transformers 5 loads a tokenizer of a known class, such as BertTokenizer, it makes the rules of that class
-    anew, without a lower case or an end token that was added to it.
+    When transformers 5 loads a tokenizer of a known class, such as BertTokenizer, it rebuilds the rules of that class,
+    without a lower case or an end token that was added.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     of_transformers = type(tokenizer).__module__.startswith("transformers.")
@@ -279,22 +279,22 @@ def _keep_rules(tokenizer: Any, folder: Path, *, name: str) -> None:
         file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         if not _reads_alike(tokenizer, folder):
             raise ModelError(
-                f"the tokenizer of {name} reads texts differently once saved: expected one that transformers loads "
-                "as it was saved"
+                f"the tokenizer of {name} reads texts differently after saving: expected one that transformers reloads "
+                "unchanged"
             )
 
 
 def _reads_alike(tokenizer: Any, folder: Path) -> bool:
-    """Return whether the tokenizer saved in a folder gives the ids that it gives in memory."""
+    """Return whether the saved tokenizer returns the same ids as in memory."""
     texts = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS)]
     saved = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return bool(saved(texts)["input_ids"] == tokenizer(texts)["input_ids"])
 
 
 def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder.
+    """Return a model of the first `n_blocks` blocks only, which shares the encoder's weights.
 
-    Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
+    It is ambiguous which settings have one entry per block: the first valid model with the right weights is used.
     """
     name, sizes = encoder.description.name, encoder.description.parameters
     if not 0 <= n_blocks < len(sizes):
@@ -308,18 +308,18 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
             except ModelError as error:
                 problems.append(refusal(name, str(error)))
                 continue
-            except Exception as error:  # models raise anything
+            except Exception as error:  # models raise all kinds of errors
                 problems.append(error)
                 continue
             if (count := count_weights(shorter)) == expected:
                 _run(shorter, encoder)
                 return shorter
-            reason = f"has {count} weights, where its embeddings and blocks have {expected}"
+            reason = f"has {count} weights, but its embeddings and blocks have {expected}"
             problems.append(refusal(name, f"a model of {n_blocks} blocks {reason}"))
         raise problems[0]
 
 
-@torch.no_grad()  # not in inference mode: what the model keeps of a pass is trained with
+@torch.no_grad()  # not in inference mode: the model may keep tensors of the pass
 def _run(model: PreTrainedModel, encoder: Encoder) -> None:
     """Run a single token, or image, through a shorter model: BigBird's attention is sparse until a short text."""
     token = torch.ones((1, 1), dtype=torch.long, device=model.device)

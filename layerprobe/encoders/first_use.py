@@ -1,6 +1,6 @@
-"""Loads models by their options; at first use, their layers are compared with truncated models.
+"""Load models by their options; compare their layers with truncated models at first use.
 
-The one place that says whether a model was looked at before: the result is kept in the store.
+The only place that knows whether a model was checked before: the result is stored.
 """
 
 import logging
@@ -21,11 +21,11 @@ from layerprobe.store.store import Store
 from layerprobe.versions import FIRST_USE_VERSION
 
 TRUNCATION_TOLERANCE = 1e-4
-"""Of the largest feature of a layer."""
+"""Largest difference, as a share of the layer's largest feature."""
 
 
 def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int | None = None) -> Batch:
-    """Return texts of unequal lengths, or images, to check a model on."""
+    """Return texts of unequal lengths, or images, for checking a model."""
     probes = encoder.probes[:n_texts]
     return collate(encoder.tokenize(probes, max_length=max_length), range(len(probes)), encoder.device)
 
@@ -33,10 +33,10 @@ def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int
 @without_autocast()
 @torch.inference_mode()
 def look(encoder: Encoder) -> str:
-    """Return why the layers of one pass are not what models truncated there output, empty where they are.
+    """Return why the layers of one pass differ from the outputs of truncated models; empty if they match.
 
-    They are compared on a short batch and in float32.
-    States that are not finite are equal here: what is wrong with them is found where they are used.
+    They are compared on a short batch in float32.
+    States that are not finite count as equal here: they are reported where they are used.
     """
     batch = probe_batch(encoder, n_texts=2, max_length=16)
     with float32_attention(encoder.model):
@@ -45,18 +45,18 @@ def look(encoder: Encoder) -> str:
     wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
     listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
     if len(wrong) == len(errors) > 1:
-        listed = "all layers"  # whose number is not that of its blocks where these run several times
-    return f"truncated models output something else ({listed})" if wrong else ""
+        listed = "all layers"  # blocks that run several times have other layer numbers
+    return f"its layers differ from the outputs of truncated models ({listed})" if wrong else ""
 
 
 @torch.inference_mode()
 def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> dict[int, float]:
-    """Return by how much truncated models' states differ, by layer, as a share of the largest feature.
+    """Return the difference of truncated models' states, by layer, as a share of the largest feature.
 
-    NaN where states are not finite.
+    NaN if states are not finite.
     """
     mask, errors = batch["attention_mask"].bool(), {}
-    report("checking layers", 0, 1)  # a moment of whatever is being done
+    report("checking layers", 0, 1)  # a brief part of the current task
     for layer, expected in enumerate(states):
         errors[layer] = difference(TruncatedEncoder(encoder, layer, share=True)(batch), expected, mask)
     return errors
@@ -66,14 +66,14 @@ logger = logging.getLogger(__name__)
 
 
 def load(checkpoint: Resolved) -> Encoder:
-    """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
+    """Load the weights of a checkpoint; at its first use, compare its layers with truncated models."""
     return first_use(checkpoint) or load_encoder(checkpoint)
 
 
 def first_use(model: Resolved) -> Encoder | None:
-    """Refuse a model whose layers are not those of its truncations; return the encoder if it was loaded for that.
+    """Refuse a model whose layers differ from its truncations; return the encoder if it was loaded for the check.
 
-    What was found is kept by all that it depends on: the model, the attention, the kind of device, and the libraries'
+    The result is stored by everything it depends on: the model, the attention, the kind of device, and the libraries'
     versions.
     """
     store, encoder = Store(model.asked.cache_dir), None

@@ -1,4 +1,4 @@
-"""Models that the caller has loaded: their parts, digests and copies. Knows no files."""
+"""Models loaded by the caller: their parts, digests and copies. Knows no files."""
 
 import contextlib
 import hashlib
@@ -24,21 +24,21 @@ from layerprobe.errors import ModelError
 from layerprobe.rng import Undrawn, drawing, without_autocast
 
 COPY_TOLERANCE = 1e-5
-"""Difference of a loaded model from its copy that is rounding, as a share of the largest state."""
+"""Largest difference between a loaded model and its copy that counts as rounding, as a share of the largest state."""
 
 _MANY_TOKENS = 160
-"""Of the longest text that a loaded model is compared on: more than most windows of attention."""
+"""Tokens of the longest text for comparing a loaded model: more than most attention windows."""
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
-"""Of a configuration, what no number depends on."""
+"""Settings of a configuration that no number depends on."""
 
 
 LoadedModel = tuple[PreTrainedModel, Any] | torch.nn.Sequential
-"""A loaded model and its tokenizer or image processor, or a `SentenceTransformer`: modules, of which the first holds a
+"""A loaded model and its tokenizer or image processor, or a `SentenceTransformer`: modules, the first of which is a
 model of transformers."""
 
 
 def is_loaded(model: object) -> TypeGuard[LoadedModel]:
-    """Return whether this is a model that is loaded, with its tokenizer."""
+    """Return whether this is a loaded model with its tokenizer."""
     if isinstance(model, tuple):
         if len(model) != 2 or not isinstance(unwrapped(model[0]), PreTrainedModel):
             return False
@@ -47,16 +47,16 @@ def is_loaded(model: object) -> TypeGuard[LoadedModel]:
 
 
 def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
-    """Return a loaded model without what is on top of its encoder, and its tokenizer."""
+    """Return a loaded model's bare encoder, without any head, and its tokenizer."""
     given, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
     whole: Any = unwrapped(given)
-    # what DINOv3 calls its base model is its list of blocks
+    # DINOv3's base model attribute is its list of blocks
     bare = whole if type(whole) is known_class(whole.config) else whole.base_model
     return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer
 
 
 def _first_model(model: object) -> Any:
-    """Return the model in the first module of a `SentenceTransformer`; None of anything else."""
+    """Return the model in the first module of a `SentenceTransformer`; None for anything else."""
     if isinstance(model, torch.nn.Sequential) and len(model):
         return unwrapped(getattr(model[0], "auto_model", None))
     return None
@@ -76,36 +76,34 @@ def content_digest(encoder: PreTrainedModel) -> str:
 
 
 def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
-    """Return the bare encoder of `config`, in evaluation mode, which shares the weights of a loaded model."""
+    """Return the bare encoder of `config`, in evaluation mode, sharing the weights of a loaded model."""
     with model_errors(name, "making a copy"), Undrawn():
         fresh = empty_model(config, trust_remote_code=trust_remote_code)
     try:
         missing = fresh.load_state_dict(model.state_dict(), strict=False, assign=True).missing_keys
     except RuntimeError as error:
-        raise ModelError(
-            f"the weights of {name} are not those of its configuration: {first_sentence(error)}"
-        ) from error
+        raise ModelError(f"the weights of {name} do not match its configuration: {first_sentence(error)}") from error
     lacking = sorted(key for key in missing if "pooler" not in key.split("."))
     if lacking:
         raise ModelError(
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
-            "a whole encoder without parametrizations, adapters or quantised modules; load it anew, or save it, with "
-            "its tokenizer, by save_pretrained(folder), and give the folder"
+            "a complete encoder without parametrizations, adapters or quantised modules; reload it, or save it with "
+            "its tokenizer by save_pretrained(folder) and pass the folder"
         )
     fresh.tie_weights()
     return fresh.train(False)
 
 
 @without_autocast()
-@torch.no_grad()  # not in inference mode: what the model keeps of a pass is used later
+@torch.no_grad()  # not in inference mode: the model may keep tensors of the pass
 def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Batch], *, name: str) -> str:
-    """Return a digest of what a loaded model makes of the last of some batches; it stays as it is.
+    """Return a digest of a loaded model's states on the last of some batches; the model stays unchanged.
 
-    The digest is of few digits, so that rounding seldom changes it. It tells models apart whose configuration and
-    weights are equal, and whose code was changed in a way that the copy shares.
+    The digest has few digits, so that rounding seldom changes it. It distinguishes models with equal configuration
+    and weights whose code was changed in a way that the copy shares.
 
     Raises:
-        ModelError: If a copy with its configuration and weights makes something else of it.
+        ModelError: If a copy with the same configuration and weights computes other states.
     """
     model, _ = parts_of(loaded)
     whole: Any = unwrapped(loaded[0])
@@ -113,16 +111,16 @@ def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Ba
     encoder: Any = cast(Any, model).get_encoder() if alone else model
 
     def as_given(part: Batch) -> Any:
-        with contextlib.suppress(Exception):  # what is on top may read more than this, and is not used here
+        with contextlib.suppress(Exception):  # heads may need more inputs, and are not used here
             return whole(**part) if isinstance(loaded, tuple) else whole(dict(part))["token_embeddings"]
 
     place_like(fresh, model)
-    # of a compiled model, which takes minutes to compile
+    # without compiling, which takes minutes
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
     with model_errors(name, "a forward pass"), _restored(whole), stance:
         whole.train(False)
         for part in batches:
-            # sentence-transformers calls the method of a model, past hooks
+            # sentence-transformers calls the model's method, bypassing hooks
             states: Any = _output(encoder, partial(as_given, part)) if isinstance(loaded, tuple) else as_given(part)
             if states is None:
                 states = _output(encoder, partial(encoder, **part))
@@ -130,16 +128,16 @@ def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Ba
             error = _difference(states, expected)
             if error > max(COPY_TOLERANCE, torch.finfo(expected.dtype).eps):
                 raise ModelError(
-                    f"the loaded model {name} computes something else than its configuration and weights say (by "
-                    f"{error:.1g} of the largest state): expected no hooks, patches or modules of your own, as shorter "
-                    "models are made of configuration and weights; save a class of your own with its code, and give "
+                    f"the loaded model {name} does not match its configuration and weights (difference "
+                    f"{error:.1g} of the largest state): remove custom hooks, patches or modules, because truncated "
+                    "models use configuration and weights only; or save your class with its code and pass "
                     "the folder with trust_remote_code=True"
                 )
     return _rough_digest(expected, part.get("attention_mask"))
 
 
 def ids_digest(value: Any, tokenizer: Any, *, name: str) -> str:
-    """Return a digest of what a tokenizer makes of texts: its class may do more than its rules say."""
+    """Return a digest of a tokenizer's output for some texts: its class may do more than its rules."""
     with model_errors(name, "tokenizing"):
         cut = {"truncation": True, "max_length": getattr(value, "max_seq_length", None)}
         ids = [list(tokenizer(text, **cut)["input_ids"]) for text in PROBE_TEXTS]
@@ -147,7 +145,7 @@ def ids_digest(value: Any, tokenizer: Any, *, name: str) -> str:
 
 
 def _output(module: nn.Module, run: Callable[[], object]) -> Tensor | None:
-    """Return the first states that a module gives in a run; None where it gives none."""
+    """Return the first states output by a module during a run; None if there are none."""
     outputs: list[Tensor] = []
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
@@ -161,12 +159,12 @@ def _output(module: nn.Module, run: Callable[[], object]) -> Tensor | None:
 
 
 def _difference(computed: Tensor, expected: Tensor) -> float:
-    """Return by how much tensors differ; those that are not finite in the same places are equal."""
+    """Return the difference of two tensors; values that are not finite in the same places are equal."""
     return difference(computed.to(expected.device).double().nan_to_num(), expected.double().nan_to_num())
 
 
 def _rough_digest(states: Tensor, mask: Tensor | None) -> str:
-    """Return 8 digits of a hash of a projection of each row, to 3 digits."""
+    """Return 8 digits of a hash of a projection of each row, rounded to 3 digits."""
     values = states.double().nan_to_num()
     if mask is not None:
         values = values * mask.unsqueeze(-1)
@@ -177,7 +175,7 @@ def _rough_digest(states: Tensor, mask: Tensor | None) -> str:
 
 @contextlib.contextmanager
 def _restored(model: nn.Module) -> Iterator[None]:
-    """Leave modules with the attributes that they had: some are changed by a pass for good, and their mode is."""
+    """Restore the attributes of modules: a pass changes some for good, and the mode."""
     before = []
     for module in model.modules():
         tables = {name: {**vars(module)[name]} for name in ("_modules", "_buffers") if name in vars(module)}
@@ -191,9 +189,9 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
 
 def batches_for(model: PreTrainedModel, tokenizer: Any, *, positions: int | None) -> list[Batch]:
-    """Return a long text, and some of other lengths, of unequal tokens that a model knows; or an image; on its device.
+    """Return a long text and several shorter ones, of different known tokens; or an image; on the model's device.
 
-    The first has no padding, without which attention may go another way.
+    The first batch has no padding, because attention may then take another code path.
     """
     if is_image_processor(tokenizer):
         pixels = tokenizer(images=[probe_images()[0].read()], return_tensors="pt")["pixel_values"]

@@ -1,4 +1,4 @@
-"""A model's name -> a loaded encoder. Knows the hub, local folders, and what can go wrong with either."""
+"""From a model's name to a loaded encoder. Knows the hub, local folders, and their errors."""
 
 import contextlib
 import copy
@@ -79,7 +79,7 @@ from layerprobe.rng import drawing, plain_torch
 
 logger = logging.getLogger(__name__)
 
-# Without its files, transformers 5 makes a tokenizer of special tokens and at most two others.
+# Without files, transformers 5 makes a tokenizer of special tokens and at most two others.
 FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
@@ -87,62 +87,62 @@ TOKENIZER_SETTINGS = "tokenizer_config.json"
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
-"""The source of a model that was given loaded; no folder and no hub id is called so."""
+"""Source of a loaded model; no folder or hub id has this name."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
-"""What the name of a model with two towers can end in."""
+"""Suffixes for the towers of a model with two towers."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resolved:
-    """A model as it was found, not loaded: enough to name what numbers depend on."""
+    """A located model, not loaded: enough to identify everything that numbers depend on."""
 
     asked: Model
-    """As requested: its name as a text, what it is called, and how it is loaded and run."""
+    """The request: name, display name, and how the model is loaded and run."""
     source: str
     """Hub id or folder, without the revision."""
     revision: str
     """Resolved commit, or the content digest of a local folder."""
     config: PreTrainedConfig
     tokenizer: Any
-    """Or the image processor."""
+    """Tokenizer or image processor."""
     tokenizer_digest: str
-    """sha256 of everything that decides what the model is given."""
+    """sha256 of everything that determines the model's input."""
     pinned: dict[str, Any]
-    """The commit, and whether its own code runs: what every from_pretrained call is given."""
+    """Arguments of every from_pretrained call: the commit, and whether the model's own code runs."""
     loaded: PreTrainedModel | None = None
-    """The encoder itself where it was given loaded; None: weights are read from the source."""
+    """The encoder of a loaded model; None: weights are read from the source."""
     modality: Modality = "text"
-    """What the model reads: texts or images."""
+    """Kind of input: texts or images."""
     towers: tuple[Modality, ...] = ()
-    """What the towers of the model read, of which this is one; empty for a model of one tower."""
+    """Kinds of input of the model's towers, including this one; empty for a model with one tower."""
     adapter: Path | None = None
-    """The folder of an adapter, which is merged into the weights."""
+    """Folder of an adapter to merge into the weights."""
     whole: PreTrainedConfig | None = None
-    """The configuration with all blocks and tokens, where some are taken out."""
+    """Configuration with all blocks and tokens, if some are removed."""
     n_tokens: int | None = None
-    """Of the vocabulary with all tokens, where some are taken out."""
+    """Size of the full vocabulary, if tokens are removed."""
     recipe: Recipe = field(default_factory=Recipe)
-    """How texts become embeddings where nobody says."""
+    """Default way to turn texts into embeddings."""
 
     @property
     def name(self) -> str:
-        """Hub id, id@revision or folder, as the user gave it."""
+        """Hub id, id@revision or folder, as requested."""
         return str(self.asked.name)
 
     @property
     def label(self) -> str:
-        """What it is called: as requested, or its name, with the seed of random weights."""
+        """Display name: as requested, or the name, with the seed of random weights."""
         return self.asked.label
 
     @property
     def pooling(self) -> Pooling:
-        """How token states become one embedding: as requested, or as the model's own configuration says."""
+        """Pooling of token states: as requested, or from the model's own configuration."""
         return self.asked.pooling or self.recipe.pooling
 
     @property
     def max_length(self) -> int | None:
-        """Tokens at which texts are cut: as requested, or the model's own where that is less than others have."""
+        """Length at which texts are truncated: as requested, or the model's own if below the usual default."""
         length = self.recipe.max_length
         if self.asked.max_length is None and length is not None and length < DEFAULT_MAX_LENGTH:
             return length
@@ -150,45 +150,45 @@ class Resolved:
 
     @property
     def limit(self) -> int:
-        """Tokens at which texts are cut, as `Encoder.limit` says once it is loaded."""
+        """Length at which texts are truncated, equal to `Encoder.limit` of the loaded model."""
         positions = known_positions(self.config, trust_remote_code=self.pinned["trust_remote_code"])
         lengths = self.max_length or DEFAULT_MAX_LENGTH, self.tokenizer.model_max_length, positions
         return int(min(length for length in lengths if length is not None))
 
     @property
     def prompt(self) -> str:
-        """Put before every text."""
+        """Prefix of every text."""
         return self.recipe.prompt if self.asked.prompt is None else self.asked.prompt
 
     @property
     def retrieval_prompts(self) -> tuple[str, str]:
-        """Put before queries and before documents in its place, where their task has no prompts of its own."""
+        """Prefixes of queries and of documents instead, if their task has no prompts."""
         configured = self.recipe.retrieval_prompts if self.asked.prompt is None else None
         return configured or (self.prompt, self.prompt)
 
     @property
     def dtype(self) -> str:
-        """Precision of the forward pass; `auto` is what it comes to here."""
+        """Precision of the forward pass, with `auto` resolved."""
         return dtype_name(self.asked.dtype, resolve_device(self.asked.device))
 
     @property
     def computed_on(self) -> str:
-        """The kind of device and the precision, on which the numbers of training depend besides the model."""
+        """Kind of device and precision, on which results of training depend besides the model."""
         return computed_on(self.asked)
 
     @property
     def settled(self) -> Model:
-        """How it is loaded and run: as requested, and where nobody said how to read texts, as they are read."""
+        """Options as requested, completed by the resolved ways of reading texts."""
         usual = DEFAULTS.like(self.asked)
         return replace(usual, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt)
 
     def with_options(self, **changes: Any) -> "Resolved":
-        """Return it with other options."""
+        """Return the same model with other options."""
         return replace(self, asked=replace(self.asked, **changes))
 
     @property
     def naming(self) -> dict[str, Any]:
-        """What it is called, where it is from if that says something else, and its blocks if others were taken out.
+        """Display name, source if it differs from the name, and blocks if some were removed.
 
         These are fields of a `ModelDescription`.
         """
@@ -198,25 +198,25 @@ class Resolved:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the model's numbers depend on, as plain values under the names of a `StoreKey`'s fields."""
+        """Everything that the model's numbers depend on, as plain values under the names of `StoreKey`'s fields."""
         kwargs = self.asked.model_kwargs
         return {
             "revision": self.revision,
             "tokenizer": self.tokenizer_digest,
             "random_init": self.asked.random_init,
             **({"model_kwargs": json.dumps(kwargs, sort_keys=True, default=str)} if kwargs else {}),
-            # a checkpoint's own code and that of transformers can differ
+            # a checkpoint's own code can differ from transformers' code
             "trust_remote_code": self.pinned["trust_remote_code"],
             **({} if self.asked.blocks is None else {"blocks": self.asked.blocks}),
         }
 
     @property
     def store_identity(self) -> dict[str, Any]:
-        """`identity` with the hub id, which names what the store keeps; a folder is known by its content alone."""
+        """`identity` with the hub id, which names stored data; a folder is identified by its content only."""
         return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
 
     def of_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
-        """Return it with some of its blocks alone; ModelError if it has no such blocks."""
+        """Return the model with only some of its blocks; ModelError if it lacks one of them."""
         whole = self.whole or self.config
         if blocks is not None:
             check_blocks(whole, blocks, name=self.name)
@@ -224,11 +224,11 @@ class Resolved:
         return self._cut(whole, replace(self.asked, blocks=kept))
 
     def of_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
-        """Return it with some of its tokens alone; ModelError if its vocabulary cannot be cut so."""
+        """Return the model with only some of its tokens; ModelError if its vocabulary cannot be reduced."""
         if self.asked.tokens is not None:
             raise ModelError(f"expected a model with all of its tokens, got {self.label}")
         if self.modality != "text":
-            raise ModelError(f"expected a model of texts to take tokens out, got {self.label}, which reads images")
+            raise ModelError(f"expected a text model to remove tokens from, got {self.label}, which reads images")
         cut, n_tokens = with_tokens(self.tokenizer, tokens, name=self.name), len(self.tokenizer.get_vocab())
         digest = hashlib.sha256(f"{_tokenizer_digest(cut)} of {self.tokenizer_digest}".encode()).hexdigest()
         read_otherwise = replace(self, tokenizer=cut, tokenizer_digest=digest, n_tokens=n_tokens)
@@ -242,19 +242,19 @@ class Resolved:
 
 
 ModelLike = str | os.PathLike[str] | Model | Resolved | LoadedModel
-"""A model as functions take it: a name, a folder, a `Model`, a checkpoint that was resolved before, or one that is
-loaded: `(model, tokenizer)` of transformers, or a `SentenceTransformer`, of which its model and tokenizer are taken."""
+"""A model argument: a name, a folder, a `Model`, a resolved checkpoint, or a loaded model:
+`(model, tokenizer)` of transformers, or a `SentenceTransformer`, whose model and tokenizer are used."""
 
 
 def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DEFAULTS) -> Resolved:
-    """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
+    """Return a model's configuration and tokenizer, without its weights, at a fixed commit.
 
-    Code that comes with the checkpoint runs where its options say so. What was resolved comes back as it is. A loaded
-    model is known by its content, so that what is kept of it is found again; it is never changed. A name or a folder
-    alone is loaded and run like another model.
+    Code from the checkpoint runs if the options allow it. A resolved model is returned unchanged. A loaded
+    model is identified by its content, so that its stored results are found again; it is never changed. A name or
+    folder alone uses the options of `like`.
 
-    Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
-    `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
+    Of a model with two towers, such as CLIP, the image tower is used for images and the text tower for texts and for
+    unspecified `items`; a name ending in `:image` or `:text` selects one.
     """
     use_one_thread_if_forked()
     reads: Modality | None = "image" if items == "captioned" else items
@@ -273,7 +273,7 @@ def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DE
 
 
 def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Resolved]:
-    """Return models as `resolve` does; those given by name alone are loaded and run like the first."""
+    """Resolve several models; those given by name alone use the options of the first."""
     first = resolve(models[0], items=items)
     others = [
         Model(os.fspath(model), end_token=first.asked.end_token).like(first.asked)
@@ -292,18 +292,18 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
     else:
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
-            f"module holds a model of transformers, got {_named_types(model.name)}"
+            f"module is a model of transformers, got {_named_types(model.name)}"
         )
     resolved = resolved if model.tokens is None else resolved.of_tokens(model.tokens)
     return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
 
 
 def _named_types(value: object) -> str:
-    """Return what a value is that is no model; adapters around a model are to be merged first."""
+    """Describe the type of an invalid model; for adapters around a model, advise to merge them."""
     if not isinstance(value, tuple):
         return f"a {type(value).__name__}"
     adapted = any(hasattr(part, "merge_and_unload") for part in value)
-    advice = ": give (model.merge_and_unload(), tokenizer)" if adapted else ""
+    advice = ": pass (model.merge_and_unload(), tokenizer)" if adapted else ""
     return f"a tuple of {' and '.join(type(part).__name__ for part in value) or 'nothing'}{advice}"
 
 
@@ -315,10 +315,10 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
     if not is_folder and is_path(source):
         raise ModelError(_explanation(name, FileNotFoundError()))
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
-        # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
+        # transformers 5.23 does not store the commit in configurations; the hub's cache has a folder per commit
         if is_folder:
             for problem in folder_problems(Path(source)):
-                advice = f"make the folder again, or remove its {SUMS} if you changed the model yourself"
+                advice = f"recreate the folder, or remove its {SUMS} if you changed the model yourself"
                 raise ModelError(f"{problem}: {advice}")
             source = str(encoder_folder(Path(source)))
             if adapted := adapted_name(Path(source)):
@@ -334,9 +334,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
             _refuse_kernels(config, name)
         towers = towers_of(config)
         if tower and tower not in towers:
-            raise ModelError(
-                f"{source} has no {tower} tower of its own: expected its name without {name[-len(tower) - 1 :]}"
-            )
+            raise ModelError(f"{source} has no separate {tower} tower: use its name without {name[-len(tower) - 1 :]}")
         if towers:
             chosen = tower or read_as
             config = towers[chosen if chosen in towers else min(towers, key="image".__eq__)]
@@ -353,7 +351,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
             default = default_recipe(config, trust_remote_code=trust_remote_code)
             tokenizer, recipe = _text_reader(model, source, root, pinned, default)
     if getattr(config, "vision_use_head", False):
-        config.vision_use_head = False  # a pooler by another name
+        config.vision_use_head = False  # a pooler under another name
     return Resolved(
         asked=_named(model, root),
         source=source,
@@ -369,12 +367,12 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
 
 
 def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str | None]) -> Resolved:
-    """Return the model that the adapter in a folder is of, which the folder says how to read as far as it says so."""
+    """Return the base model of a folder's adapter, read as the folder's configuration says, if it does."""
     name, revision = adapted
     try:
         bare = _resolved_by_name(replace(model, name=name, revision=revision, display_name=None), "text")
     except ModelError as error:
-        raise ModelError(f"{folder} holds an adapter of {name}: {error}") from error
+        raise ModelError(f"{folder} has an adapter for {name}: {error}") from error
     tokenizer, recipe = bare.tokenizer, bare.recipe
     if (folder / TOKENIZER_SETTINGS).is_file():
         pinned = {**bare.pinned, "revision": None}
@@ -392,9 +390,9 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
 
 
 def _named(model: Model, root: str) -> Model:
-    """Return a model as it was requested, with all of its name as one, and all of its blocks."""
+    """Return the requested model with its full name, and all of its blocks."""
     folder, called = Path(root), model.display_name or None
-    # `model` or `.` do not say what is in the folder
+    # `model` or `.` do not identify the folder
     if not called and folder.is_dir() and len(folder.parts) <= 1:
         bare = folder.name in ("", "..") or is_generic(folder.name)
         called = short_name(str(folder.resolve())) if bare else None
@@ -402,7 +400,7 @@ def _named(model: Model, root: str) -> Model:
 
 
 def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
-    """Return the tokenizer in a folder or a repository, and the recipe of the configuration next to it."""
+    """Return the tokenizer in a folder or a repository, and the recipe of the configuration beside it."""
     name = model.full_name
     files, how = "tokenizer.json or a vocabulary file", pinned | model.processor_kwargs
     tokenizer = _usable(name, _from_pretrained(AutoTokenizer, name, source, how, files))
@@ -414,17 +412,17 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
         last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
         if last == bare:
             raise ModelError(
-                f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
+                f"the tokenizer of {name} cannot append an end token: expected a fast tokenizer with such "
                 f"a token, or no {option('end_token', True)}"
             )
     return tokenizer, recipe
 
 
 def _from_pretrained(auto: Any, name: str, source: str, options: dict[str, Any], files: str) -> Any:
-    """Return a model's tokenizer or image processor; ModelError if it cannot be made of the files next to the model."""
+    """Return a model's tokenizer or image processor; ModelError if its files cannot be loaded."""
     try:
         return auto.from_pretrained(source, **options)
-    except Exception as error:  # transformers raises anything here, from OSError to TypeError
+    except Exception as error:  # transformers raises all kinds of errors, from OSError to TypeError
         if class_names(error) & NO_NETWORK:
             raise
         what = "tokenizer" if auto is AutoTokenizer else "image processor"
@@ -434,16 +432,16 @@ def _from_pretrained(auto: Any, name: str, source: str, options: dict[str, Any],
 
 
 _HUB = ("token", "local_files_only")
-"""Options of whatever asks the hub."""
+"""Options of every request to the hub."""
 
 
 def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
-    """Return where a file next to a model is; None where there is none."""
+    """Return the path of a file beside a model; None if there is none."""
     commit = pinned["revision"]
     if commit is None:
         path = Path(source, file)
         return path if path.is_file() else None
-    # known not to be there, it would be requested again by every call
+    # every call would request a missing file again
     if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
         return None
     try:
@@ -451,8 +449,8 @@ def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
         return Path(hf_hub_download(source, file, revision=commit, **hub))
     except LocalEntryNotFoundError:
         logger.warning(
-            "%s of %s is not in the local hub cache, and the hub cannot be reached: it is read as if there were none; "
-            "connect once, or say %s and %s",
+            "%s of %s is not in the local hub cache, and the hub cannot be reached: it is treated as missing; "
+            "connect once, or set %s and %s",
             file,
             source,
             option("pooling"),
@@ -466,11 +464,11 @@ def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
 def _by_recipe(
     tokenizer: Any, configured: Recipe | None, default: Recipe, settings: Path | None, *, end_token: bool | None
 ) -> tuple[Any, Recipe]:
-    """Return the tokenizer as the model is used, and how its states become embeddings by default."""
+    """Return the tokenizer as the model uses it, and the default way to turn states into embeddings."""
     causal, end = default.causal, ""
     recipe = replace(configured or default, causal=causal)
     if causal and tokenizer.padding_side != "right":
-        # what stands behind a text changes nothing of it; before it, it would shift its positions
+        # padding on the right changes nothing; on the left it would shift positions
         tokenizer.padding_side = "right"
     if isinstance(recipe.source, SentenceModel) and recipe.source.reading.get("do_lower_case"):
         in_lower_case(tokenizer)
@@ -487,19 +485,19 @@ def _by_recipe(
 def _resolved_in_memory(asked: Model) -> Resolved:
     model, tokenizer = parts_of(asked.name)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    # of a configuration that came with code, which runs already
+    # its code, if any, is already running
     trusted = type(model.config).__module__.startswith("transformers_modules")
     check_supported(model.config)
     if known_class(model.config) is None and not trusted:
         config, of_model = type(model.config).__name__, type(model).__name__
         raise ModelError(
-            f"transformers has no model for the {config} of {name}: make yours known to it first, by "
-            f"AutoModel.register({config}, {of_model}), so that shorter ones can be made"
+            f"transformers has no model for the {config} of {name}: register yours first with "
+            f"AutoModel.register({config}, {of_model}), so that it can be truncated"
         )
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
     if is_image_processor(tokenizer) != (reads == "image"):
         needed = "an image processor" if reads == "image" else "a tokenizer"
-        raise ModelError(f"{name} reads {reads}s: expected {needed} next to it, got a {type(tokenizer).__name__}")
+        raise ModelError(f"{name} reads {reads}s: expected {needed} with it, got a {type(tokenizer).__name__}")
     tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
     fresh = copy_of(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
     content = content_digest(fresh)
@@ -528,12 +526,12 @@ def _resolved_in_memory(asked: Model) -> Resolved:
 
 @plain_torch()
 def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = False) -> Encoder:
-    """Load an encoder with its tokenizer, as the options of the model say, or on another device.
+    """Load an encoder with its tokenizer, on the device of its options or another one.
 
-    In reduced precision weights stay float32, under autocast. With `share` a model that was given loaded is taken
-    itself, in evaluation mode, and not a copy.
+    In reduced precision weights stay float32, under autocast. With `share` a loaded model is used
+    directly, in evaluation mode, instead of a copy.
     """
-    # refused before the model is sought
+    # raises before the model is loaded
     asked = source.asked if isinstance(source, Resolved) else source
     options = asked if isinstance(asked, Model) else DEFAULTS
     options = options if device is None else replace(options, device=device)
@@ -542,7 +540,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
     flash = "flash" in attn
     if flash and autocast is None:
         raise ModelError(
-            f"expected dtype bfloat16 or float16 with attn {attn}, which takes no float32, got {options.dtype}"
+            f"expected dtype bfloat16 or float16 with attn {attn}, which does not support float32, got {options.dtype}"
         )
     checkpoint = resolve(source)
     config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
@@ -550,8 +548,8 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
         _say_if_it_does_not_fit(checkpoint, parameters[-1])
         if attn != "auto":
-            config._attn_implementation = "eager" if flash else attn  # flash attention takes no float32, see below
-        share = share and checkpoint.asked.tokens is None  # what is taken out would be gone from the user's own
+            config._attn_implementation = "eager" if flash else attn  # flash attention needs reduced precision
+        share = share and checkpoint.asked.tokens is None  # removing tokens would change the user's model
         if checkpoint.loaded is not None:
             model = checkpoint.loaded if share else _copy_loaded(checkpoint, config)
         elif checkpoint.asked.random_init is None:
@@ -573,10 +571,10 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
     together = collate(probe, range(len(probe)), place)
     whole: tuple[int, ...] = ()
     if checkpoint.asked.tokens is not None:
-        with model_errors(checkpoint.label, "taking tokens out"):
+        with model_errors(checkpoint.label, "removing tokens"):
             keep_tokens(model, checkpoint.asked.tokens, together, name=checkpoint.name)
     if checkpoint.asked.blocks is not None:
-        with model_errors(checkpoint.label, "taking blocks out"):
+        with model_errors(checkpoint.label, "removing blocks"):
             model = of_blocks(model, checkpoint.asked.blocks, together, name=checkpoint.name)
     if checkpoint.whole is not None:
         config, whole = model.config, parameters
@@ -594,7 +592,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         with one_line_errors(checkpoint.name):
             model.set_attn_implementation(attn)
         if "flash" not in model.config._attn_implementation:
-            raise ModelError(f"the attention of {checkpoint.label} cannot be changed to {attn}: take attn auto")
+            raise ModelError(f"the attention of {checkpoint.label} cannot be changed to {attn}: use attn auto")
     return Encoder(
         model=model,
         tokenizer=tokenizer,
@@ -621,21 +619,21 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
 
 @torch.inference_mode()
 def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> ImageReader:
-    """Look at one image for the tokens that a model makes of it."""
+    """Run one image to count its tokens."""
     reader = ImageReader(processor=processor, name=name, n_tokens=0, n_extra=0)
     with model_errors(name, "preprocessing an image"):
         batch = processor(images=[probe_images()[0].read()], return_tensors="pt")
     if others := sorted(set(batch) - {"pixel_values"}):
-        raise refusal(name, f"besides pixels it reads {', '.join(others)}, so images have unequal numbers of tokens")
+        raise refusal(name, f"it also reads {', '.join(others)}, so images have different numbers of tokens")
     pixels = batch["pixel_values"][:1].float().to(model.device)
     with model_errors(name, "a forward pass"):
         states, again = (model(pixel_values=pixels).last_hidden_state for _ in range(2))
     if not states.isfinite().all():
-        raise ModelError(f"{name} makes NaN or infinity of an image: expected finite states; look at its weights")
+        raise ModelError(f"{name} returns NaN or infinity for an image: check its weights")
     if not torch.equal(states, again):
-        raise refusal(name, "two passes over one image differ, as where patches are hidden at random")
+        raise refusal(name, "two passes over one image differ, perhaps because patches are masked at random")
     if states.ndim != 3:
-        raise refusal(name, f"it makes a grid of {'x'.join(map(str, states.shape[1:]))} numbers of an image")
+        raise refusal(name, f"its states for an image form a grid of {'x'.join(map(str, states.shape[1:]))} numbers")
     reader.n_tokens = states.shape[1]
     size = getattr(model.config, "patch_size", None)
     height, width = (size, size) if isinstance(size, int) else size if isinstance(size, list | tuple) else (0, 0)
@@ -646,7 +644,7 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return the folder or hub id and the revision in `name`, without a tower; ~ is the user's home.
+    """Split `name` into the folder or hub id and the revision, without a tower; ~ is the user's home.
 
     Examples:
         >>> split_name("google/electra-base-discriminator@main")
@@ -667,7 +665,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 def load_weights(
     auto: Any, checkpoint: Resolved, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
+    """Load a model with an auto class of transformers in float32; also return missing and mismatched weights."""
     trusted, on_hub = checkpoint.pinned["trust_remote_code"], checkpoint.pinned["revision"] is not None
     try:
         with quiet_transformers(), silence_if(trusted), MAKING_MODELS:
@@ -677,23 +675,23 @@ def load_weights(
                 dtype=torch.float32,
                 weights_only=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are named in what is returned
+                ignore_mismatched_sizes=True,  # the report lists them
                 **options,
                 **checkpoint.pinned,
             )
     finally:
-        if on_hub:  # what is wrong there is why it could not be loaded
+        if on_hub:  # report the damaged download instead
             _check_downloaded(checkpoint.name, checkpoint.source, checkpoint.pinned["revision"])
     return model, info
 
 
 def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
-    """Load trained weights; weights that the checkpoint lacks are an error."""
+    """Load trained weights; raise if the checkpoint lacks any."""
     options = {**pooler_option(known_class(config)), **checkpoint.asked.model_kwargs}
     model, info = load_weights(auto_class(config), checkpoint, config, **options)
     revision, adapter = checkpoint.pinned["revision"] or folder_digest(Path(checkpoint.source)), checkpoint.adapter
     if checkpoint.revision != (revision if adapter is None else adapted_revision(revision, adapter)):
-        raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
+        raise ModelError(f"the files of {checkpoint.name} were changed during use: restart with a copy")
     if getattr(model, "_hf_peft_config_loaded", False):
         raise ModelError(f"{checkpoint.name} has an adapter beside a model: {MERGE}")
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
@@ -704,7 +702,7 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
         examples = ", ".join((missing or mismatched)[:3])
         raise ModelError(
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
-            f"use another checkpoint, or ask for random weights with {option('random_init')}"
+            f"use another checkpoint, or request random weights with {option('random_init')}"
         )
     return model if adapter is None else with_adapter(model, adapter)
 
@@ -713,7 +711,7 @@ def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
     needed, free = 4 * n_parameters, _available_memory()
     if checkpoint.loaded is None and free is not None and needed > free:
         logger.warning(
-            "the weights of %s take %s of memory in float32, and %s are free: use a machine with more memory",
+            "the weights of %s need %s of memory in float32, but %s are free: use a machine with more memory",
             checkpoint.label,
             readable_size(needed),
             readable_size(free),
@@ -721,7 +719,7 @@ def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
 
 
 def _available_memory() -> int | None:
-    """Return the bytes of memory that could be had without swapping, as Linux says; None elsewhere."""
+    """Return the bytes of memory available without swapping, on Linux; None elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -730,7 +728,7 @@ def _available_memory() -> int | None:
 
 
 def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedModel:
-    """Copy the weights of a model that was given loaded; one that has changed since is an error."""
+    """Copy the weights of a loaded model; raise if it was changed since."""
     assert checkpoint.loaded is not None
     trusted = checkpoint.pinned["trust_remote_code"]
     shared = copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
@@ -757,15 +755,15 @@ def _usable(name: str, tokenizer: Any) -> Any:
 
 @kept_by_text
 def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
-    """Return what `position_limit` does of a model of a configuration, without making its weights."""
+    """Return `position_limit` for a configuration, without making the model's weights."""
     with torch.device("meta"):
         return position_limit(empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code))
 
 
 def position_limit(model: PreTrainedModel) -> int | None:
-    """Return how many tokens a model has positions for; None where it does not say."""
+    """Return the number of positions of a model; None if it has no limit."""
     positions = None
-    with contextlib.suppress(NotImplementedError):  # what XLNet's configuration answers: it has no limit
+    with contextlib.suppress(NotImplementedError):  # XLNet's configuration raises this: it has no limit
         positions = getattr(model.config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
         # RoBERTa and models like it count positions from the one after padding
@@ -776,7 +774,7 @@ def position_limit(model: PreTrainedModel) -> int | None:
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
-    """Return a sha256 of everything that decides which tokens or pixels a model is given."""
+    """Return a sha256 of everything that determines a model's input tokens or pixels."""
     if is_image_processor(tokenizer):
         settings = {name: value for name, value in tokenizer.to_dict().items() if not name.startswith("_")}
         text = json.dumps([type(tokenizer).__name__, settings], sort_keys=True, default=str)
@@ -786,7 +784,7 @@ def _tokenizer_digest(tokenizer: Any) -> str:
         rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
     else:
         rules = json.loads(backend.to_str())
-        rules.pop("truncation", None), rules.pop("padding", None)  # set anew by every call
+        rules.pop("truncation", None), rules.pop("padding", None)  # overwritten by every call
     names = ("model_max_length", "truncation_side", "padding_side", "model_input_names")
     settings = {name: getattr(tokenizer, name) for name in names}
     text = json.dumps([rules, tokenizer.special_tokens_map, settings], sort_keys=True, default=str)
@@ -794,7 +792,7 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 
 
 def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what a tokenizer in Python was made with; of files the content, not the place."""
+    """Return the arguments of a tokenizer in Python; for files the content, not the path."""
     places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
     settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
     files = {k: value for k, value in settled.items() if k.endswith("_file")}
@@ -804,43 +802,43 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config_in_cache(source: str, revision: str | None) -> Path | None:
-    """Return where the configuration of a model of the hub lies that was downloaded before."""
+    """Return the path of a downloaded model's configuration in the hub's cache."""
     path: Any = None
-    with contextlib.suppress(ValueError):  # what cannot be a name on the hub
+    with contextlib.suppress(ValueError):  # not a valid name on the hub
         path = try_to_load_from_cache(source, "config.json", revision=revision)
     return Path(path) if isinstance(path, str) else None
 
 
 def _check_downloaded(name: str, source: str, revision: str | None) -> None:
-    """Raise ModelError if weights in the hub's cache do not have the sha256 that the hub named them by."""
+    """Raise ModelError if weights in the hub's cache do not match the sha256 in their file name."""
     config = _config_in_cache(source, revision)
     for pattern in WEIGHT_FILES if config else ():
         for file in Path(config or "").parent.glob(pattern):
             blob = file.resolve()
             if re.fullmatch("[0-9a-f]{64}", blob.name) and known_sha256(blob) != blob.name:
                 raise ModelError(
-                    f"{file.name} of {name} is not that of the hub, which has the checksum {blob.name}: "
-                    f"remove {blob}, and it is downloaded again"
+                    f"{file.name} of {name} differs from the hub's file, whose checksum is {blob.name}: "
+                    f"remove {blob} to download it again"
                 )
 
 
 def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
-    """Raise ModelError if a configuration asks for attention by code from the hub, which nobody allowed."""
+    """Raise ModelError if a configuration requests attention code from the hub that was not allowed."""
     parts = (config, *(getattr(config, part) for part in getattr(config, "sub_configs", ()) if hasattr(config, part)))
     for part in parts:
         attention = getattr(part, "_attn_implementation", None)
         if isinstance(attention, str) and "/" in attention:
             raise ModelError(
-                f"{name} asks for attention by code of {attention}: read it, then allow it with "
+                f"{name} requests attention code from {attention}: review it, then allow it with "
                 f"{option('trust_remote_code', True)}, "
                 "or remove it from config.json"
             )
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a sha256 of a local model's configuration, weights, whatever they are called, and code.
+    """Return a sha256 of a local model's configuration, weights under any name, and code.
 
-    Two checkpoints of one shape have equal headers and sizes, so the bytes themselves are hashed.
+    Two checkpoints of the same shape have equal headers and sizes, so the bytes themselves are hashed.
     """
     total = hashlib.sha256()
     for pattern in ("config.json", "*.safetensors", "*.bin", "*.py"):
@@ -854,12 +852,12 @@ def folder_digest(folder: Path) -> str:
 
 @contextlib.contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Turn what transformers and the hub raise into one line with advice."""
+    """Turn errors of transformers and of the hub into one line with advice."""
     try:
         yield
     except ModelError:
         raise
-    except Exception as error:  # damaged files raise anything, from SafetensorError to TypeError
+    except Exception as error:  # damaged files raise all kinds of errors, from SafetensorError to TypeError
         raise ModelError(_explanation(name, error)) from error
 
 
@@ -870,7 +868,7 @@ def _explanation(name: str, error: BaseException) -> str:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", source)
-            hides = " (it hides the model that the Hub has by that name)" if hub_id else ""
+            hides = " (it hides the Hub's model of that name)" if hub_id else ""
             return f"the folder {name} has no config.json{hides}: expected a Hugging Face checkpoint"
         if not any(file for pattern in (*WEIGHT_FILES, "*.index.json") for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
@@ -883,32 +881,32 @@ def _explanation(name: str, error: BaseException) -> str:
     elif "GatedRepoError" in kinds:
         return f"{source} is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
     elif "RepositoryNotFoundError" in kinds:
-        return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
+        return f"there is no model {source} on the hub, and no folder of that name: check the spelling, or set HF_TOKEN"
     elif kinds & NO_NETWORK:
         offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
         reason = f"the hub cannot be reached{offline}"
         if "FileMetadataError" in kinds:
             address = without_password(constants.ENDPOINT)
-            reason = f"what answers at {address} is not the hub (a proxy, or a page that asks to log in)"
+            reason = f"the answer at {address} does not come from the hub (a proxy, or a login page)"
         return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
     elif "HfHubHTTPError" in kinds:
         return (
             f"{source} cannot be loaded: {first_sentence(error)}: try again later, or set HF_HUB_OFFLINE=1, which "
-            "takes what was downloaded before"
+            "uses downloaded files"
         )
     if "UnpicklingError" in kinds:
-        return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
+        return f"refusing to load the weights of {name}: the file contains more than tensors, or is damaged"
     if "trust_remote_code" in str(error):
-        return f"{name} brings code of its own: read it, then allow it with {option('trust_remote_code', True)}"
+        return f"{name} comes with its own code: review it, then allow it with {option('trust_remote_code', True)}"
     return f"{name} cannot be loaded: {first_sentence(error)}"
 
 
 @while_needed
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep load reports away, what matters in them becomes an error; of bars, downloads have one on terminals.
+    """Suppress load reports, whose important parts become errors, and bars, except for downloads on terminals.
 
-    No safetensors are requested from the hub in the background either: the published ELECTRA has none.
+    Also skip background requests to the hub for safetensors: the published ELECTRA has none.
     """
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
@@ -916,7 +914,7 @@ def quiet_transformers() -> Iterator[None]:
     try:
         logging_.set_verbosity_error()
         terminal = False
-        with contextlib.suppress(AttributeError, ValueError):  # what stands in its place need not be a file, nor open
+        with contextlib.suppress(AttributeError, ValueError):  # stderr may be replaced by something else, or closed
             terminal = sys.stderr.isatty()
         logging_.disable_progress_bar()
         if terminal:

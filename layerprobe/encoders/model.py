@@ -1,4 +1,4 @@
-"""Which model, how it is loaded and run, and what it turned out to be. Knows names and settings, loads nothing.
+"""Model settings: which model, how it is loaded and run; and its description. Knows names and settings, loads nothing.
 
 Layers count from 0, the output of the embedding module.
 """
@@ -23,43 +23,43 @@ ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """What a loaded encoder is."""
+    """Description of a loaded encoder."""
 
     name: str
-    """What it is called: as was requested, or hub id, id@revision or folder, with the seed where weights are random."""
+    """Display name: as requested, or hub id, id@revision or folder, with the seed of random weights."""
     revision: str
     """Resolved commit, or the content digest of a local folder."""
     architecture: str
     """Hugging Face's model type."""
     n_blocks: int
-    """Transformer blocks; layers count from 0 to this."""
+    """Number of transformer blocks; layers count from 0 to this."""
     hidden_size: int
-    """Features of a layer."""
+    """Number of features per layer."""
     norm: Literal["none", "final", "raw"]
-    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was left out."""
+    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was omitted."""
     dtype: str
-    """What the forward pass computes in."""
+    """Precision of the forward pass."""
     parameters: tuple[int, ...]
     """Parameters of the model truncated at each layer, without the pooler."""
     random_init: int | None = None
     """Seed of random weights; None for trained ones."""
     source: str | None = None
-    """Hub id, id@revision or folder, where the model is called otherwise; None: the name says it."""
+    """Hub id, id@revision or folder, if the display name differs; None: the name is the source."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """The blocks of a larger model that it is made of, ascending, from 1; None: it is whole."""
+    """Blocks of the larger model that were kept, ascending, from 1; None: all."""
     whole_parameters: tuple[int, ...] = field(default=(), metadata=RARE)
-    """Of that larger model truncated at each of its layers; or of the model with all tokens."""
+    """Parameters of the larger model truncated at each of its layers, or of the model with all tokens."""
     vocabulary: tuple[int, int] | None = field(default=None, metadata=RARE)
-    """Tokens that it knows, and how many it knew before others were taken out; None: it knows all."""
+    """Number of kept tokens, and of tokens in the full vocabulary; None: all were kept."""
 
     @property
     def n_layers(self) -> int:
-        """Blocks and the embedding output."""
+        """Number of blocks plus the embedding output."""
         return self.n_blocks + 1
 
 
 def described(*models: ModelDescription) -> dict[str, str]:
-    """Return what models are, in a line each: name, revision, architecture, size, and how they were read."""
+    """Return one line per model: name, revision, architecture, size, and how it was run."""
     lines = [
         f"{model.name} ({f'from {model.source}, ' if model.source else ''}revision {model.revision}): "
         f"{model.architecture}, {model.n_blocks} blocks, {model.hidden_size} features, {model.parameters[-1]:,} "
@@ -71,11 +71,11 @@ def described(*models: ModelDescription) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Model:
-    """A model, and how it is loaded and run: the first argument of every function that computes with one.
+    """A model, and how it is loaded and run: the first argument of every function that uses a model.
 
-    It has the name of a model, `(model, tokenizer)` of transformers, or a `SentenceTransformer`; without any, it says
-    how models are loaded and run that are named elsewhere. A name or a folder alone is a model with the defaults. Where
-    a function takes several models, those that are given by name alone are loaded and run like the first.
+    Its name is the name of a model, `(model, tokenizer)` of transformers, or a `SentenceTransformer`; without a name it
+    sets how models named elsewhere are loaded and run. A name or a folder alone is a model with the defaults. If
+    a function takes several models, those given by name alone are loaded and run like the first.
 
     Examples:
         >>> model = Model("google-bert/bert-base-cased", random_init=0, pooling="cls", dtype="bfloat16")
@@ -129,11 +129,11 @@ class Model:
     trust_remote_code: bool = field(default=False, metadata=RARE)
     """Run model code that comes with a checkpoint."""
     token: str | None = field(default=None, repr=False, metadata=IN_MEMORY)
-    """Of the hub, for private and gated models; by default HF_TOKEN. It is kept nowhere."""
+    """Token of the hub, for private and gated models; by default HF_TOKEN. It is never stored."""
     local_files_only: bool = field(default=False, metadata=RARE)
-    """Ask the hub for nothing: take what was downloaded before."""
+    """Use only downloaded files, without contacting the hub."""
     model_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
-    """What `from_pretrained` of the model is given besides, other than fields of this class."""
+    """Further arguments of the model's `from_pretrained`, other than fields of this class."""
     processor_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
     """The same for the tokenizer or the image processor, such as {"padding_side": "left"}."""
     cache_dir: Path | None = field(default=None, metadata=RARE)
@@ -159,10 +159,10 @@ class Model:
             for name, usual in _OF_LOADING.items():
                 if (option := getattr(self, name)) != usual:
                     got = "one" if name == "token" else repr(option)
-                    raise ModelError(f"expected no {name} for a model that is given loaded, got {got}")
+                    raise ModelError(f"expected no {name} for a loaded model, got {got}")
         if self.display_name is not None and not self.display_name.strip():
-            called = self.name if isinstance(self.name, str) else "a model that is given loaded"
-            raise ModelError(f"expected what to call {called}, got {self.display_name!r}")
+            called = self.name if isinstance(self.name, str) else "a loaded model"
+            raise ModelError(f"expected a display name for {called}, got {self.display_name!r}")
         if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_backend(self.backend)
@@ -174,11 +174,11 @@ class Model:
         if self.store_dtype not in get_args(StoreDtype):
             raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
         if self.max_length is not None and self.max_length < 2:
-            raise DataError(f"expected room for at least two tokens per text, got max_length={self.max_length}")
+            raise DataError(f"expected at least two tokens per text, got max_length={self.max_length}")
         for name in ("model_kwargs", "processor_kwargs"):
             for key in getattr(self, name):
                 if key in _FIELDS:
-                    raise ModelError(f"expected no {key} in {name}: {_FIELDS[key] or 'layerprobe'} says that")
+                    raise ModelError(f"expected no {key} in {name}: {_FIELDS[key] or 'layerprobe'} sets that")
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise DataError(f"expected at least one token per batch, got batch_tokens={self.batch_tokens}")
 
@@ -189,7 +189,7 @@ class Model:
 
     @property
     def label(self) -> str:
-        """What it is called: as requested, or its name with revision, seed, blocks and tokens."""
+        """Display name: as requested, or the name with revision, seed, blocks and tokens."""
         if self.display_name is not None:
             return self.display_name
         parts = [] if self.random_init is None else [f"random init {self.random_init}"]
@@ -198,17 +198,17 @@ class Model:
         return f"{self.full_name} ({'; '.join(parts)})" if parts else self.full_name
 
     def changed(self, usual: "Model | None" = None) -> dict[str, str]:
-        """Return the settings that are not the usual ones, without where things are kept."""
+        """Return the settings that differ from the usual ones, without storage locations."""
         values = {name: getattr(self, name) for name in OPTIONS if name not in ("cache_dir", "token")}
         return {name: str(value) for name, value in values.items() if value != getattr(usual or DEFAULTS, name)}
 
     @classmethod
     def of(cls, model: Any, like: "Model") -> "Model":
-        """Return a model that is loaded and run like another, unless it says itself how."""
+        """Return `model` as a `Model`; names and folders are loaded and run like `like`."""
         return model if isinstance(model, Model) else cls(model).like(like)
 
     def like(self, other: "Model") -> "Model":
-        """Return this model, loaded and run as another is."""
+        """Return this model, loaded and run like another."""
         loaded = not isinstance(self.name, str | os.PathLike | None)
         names = (name for name in OPTIONS if not loaded or name not in _OF_LOADING)
         return replace(self, **{name: getattr(other, name) for name in names})
@@ -216,13 +216,13 @@ class Model:
 
 _OF_LOADING = dict.fromkeys(("revision", "random_init", "end_token", "token"))
 _OF_LOADING |= {"local_files_only": False, "model_kwargs": {}, "processor_kwargs": {}}
-"""What says how a named model is loaded, and its default: no model that is given loaded has it."""
+"""Fields for loading a named model, with their defaults: loaded models cannot have them."""
 _LOADING = {"dtype": "dtype", "torch_dtype": "dtype", "attn_implementation": "attn", "device_map": "device"}
 _ALIKE = ("revision", "trust_remote_code", "token", "local_files_only", "cache_dir")
 _OURS = ("config", "weights_only", "output_loading_info", "ignore_mismatched_sizes", "use_auth_token", "backend")
 _FIELDS = _LOADING | {name: name for name in _ALIKE} | dict.fromkeys(_OURS, "")
-"""Keywords of `from_pretrained`, and the field that says the same; empty where none does."""
+"""Keywords of `from_pretrained`, and the equivalent field; empty if there is none."""
 OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
-"""How a model is loaded and run, besides which it is."""
+"""Fields for loading and running a model."""
 DEFAULTS = Model()
-"""How models are loaded and run that say nothing else."""
+"""Default settings for loading and running."""

@@ -33,13 +33,13 @@ MODES: dict[Pooling, str] = {
     "max": "pooling_mode_max_tokens",
     "last": "pooling_mode_lasttoken",
 }
-"""Keys of sentence-transformers up to 5; 6 has `pooling_mode`, and reads these."""
+"""Keys of sentence-transformers up to 5; version 6 has `pooling_mode`, and still reads these."""
 _NEW_MODES: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
 _OTHER_SIMILARITIES = {"dot": "dot products", "euclidean": "Euclidean distances", "manhattan": "Manhattan distances"}
 _CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize", "Dropout")
-"""Modules that a cosine between embeddings does not need, or that are done here."""
+"""Modules that cosines between embeddings do not need, or that layerprobe applies itself."""
 _LOOKED_AT = 64
-"""Token ids from which those are taken that test the reading direction."""
+"""Number of token ids that candidates for testing the reading direction are taken from."""
 _TOLERANCE = 1e-3
 
 
@@ -48,24 +48,24 @@ class SentenceModel:
     """The settings of a sentence-transformers folder besides its encoder."""
 
     find: Callable[[str], Path | None]
-    """The path of a file in it, None where there is no such file."""
+    """Returns the path of a file in the folder, None if there is no such file."""
     rows: tuple[dict[str, str], ...]
     """Its modules, the encoder first."""
     pooling: dict[str, Any]
-    """How token states are pooled."""
+    """Settings of the pooling."""
     settings: dict[str, Any]
     """Prompts and similarity."""
     reading: dict[str, Any]
-    """Length and lower case."""
+    """Maximum length and lower case."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The classes of its modules."""
+        """Class names of its modules."""
         return tuple(row["type"].rpartition(".")[2] for row in self.rows)
 
     @property
     def pooled(self) -> str:
-        """How it pools: in our word, or in those of sentence-transformers."""
+        """Its pooling: layerprobe's name, or that of sentence-transformers."""
         modes = _modes(self.pooling) or ["mean"]
         return _NEW_MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
 
@@ -75,63 +75,63 @@ class Recipe:
     """A model's default way to turn texts into embeddings."""
 
     pooling: Pooling = "mean"
-    """How token states become one embedding."""
+    """Pooling of token states."""
     max_length: int | None = None
-    """Tokens at which texts are cut."""
+    """Length at which texts are truncated, in tokens."""
     prompt: str = ""
-    """Put before every text."""
+    """Prefix of every text."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """All prompts of the configuration, by name: query and document are those of retrieval."""
+    """All prompts of the configuration, by name: query and document are used for retrieval."""
     configured: bool = False
-    """Whether a configuration of sentence-transformers says so."""
+    """Whether a configuration of sentence-transformers sets this."""
     dim: int | None = None
-    """How many of the first features of an embedding are kept; None: all."""
+    """Number of leading features to keep; None: all."""
     include_prompt: bool = True
-    """Whether the tokens of a prompt are pooled, too."""
+    """Whether the tokens of a prompt are pooled as well."""
     left_out: tuple[str, ...] = ()
-    """What else it says, which is not done here."""
+    """Further settings of the configuration that layerprobe does not apply."""
     causal: bool = False
     """Whether a token's state depends on no later token, as in decoders."""
     untried: str = ""
-    """Why that could not be tried; it is read as an encoder then."""
+    """Why the reading direction could not be tested; the model is then read as an encoder."""
     end_token: str = ""
-    """What is appended to every text, as its tokenizer does not do so itself."""
+    """Token appended to every text because the tokenizer does not append it."""
     lacking: tuple[str, ...] = ()
-    """Of begin and end, the tokens that tokenizer_config.json promises around a text and the tokenizer does not add."""
+    """Which of begin and end tokens tokenizer_config.json promises and the tokenizer does not add."""
     kinds: tuple[str, ...] = ()
-    """The modules of that configuration."""
+    """Class names of the configuration's modules."""
     source: Any = field(default=None, compare=False, repr=False)
-    """Where it is from: a `SentenceModel` or a loaded `SentenceTransformer`."""
+    """Origin: a `SentenceModel` or a loaded `SentenceTransformer`."""
 
     @property
     def retrieval_prompts(self) -> tuple[str, str] | None:
-        """Those before queries and before documents, empty ones too; None where no configuration says so."""
+        """Prompts of queries and of documents, possibly empty; None if no configuration sets them."""
         if not self.configured:
             return None
-        # sentence-transformers adds an empty "document", before which it does not get to "passage" and "corpus"
+        # sentence-transformers adds an empty "document", so that it never uses "passage" and "corpus"
         return self.prompts.get("query", ""), self.prompts.get("document", "")
 
     def notes(self, pooling: Pooling, prompt: str) -> list[str]:
-        """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
+        """Return the settings in use that differ from other models', as ends of a sentence that names the model."""
         taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
         taken += [f"the prompt {prompt!r}"] if prompt in (self.prompt, *self.prompts.values()) and prompt else []
         taken += ["no pooling of the prompt's tokens"] if prompt and not self.include_prompt else []
         taken += [f"the first {self.dim} features"] if self.dim else []
         end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
         if self.configured:
-            notes = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
+            notes = [f"{' and '.join(taken)}, from its sentence-transformers configuration"] if taken else []
             return [*notes, *end, *self.left_out]
-        why = ", as it reads from left to right" if self.causal else ""
+        why = ", because it reads from left to right" if self.causal else ""
         notes = [f"{' and '.join(taken + end)}{why}"] if taken + end else []
         if self.untried and pooling == self.pooling:
-            notes.append(f"{pooling} pooling, as the trial of its reading direction failed ({self.untried})")
+            notes.append(f"{pooling} pooling, because the test of its reading direction failed ({self.untried})")
         return notes
 
 
 def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
     """Return the recipe of a sentence-transformers configuration; None without one.
 
-    `find` gives the path of a file next to the model of this name, None where there is no such file.
+    `find` returns the path of a file beside the model, or None if there is no such file.
     """
     try:
         source = sentence_model(find)
@@ -142,7 +142,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"the sentence-transformers configuration of {name} cannot be read: "
-            f"{type(error).__name__}: {error}; mend or remove {MODULES}"
+            f"{type(error).__name__}: {error}; fix or remove {MODULES}"
         ) from error
 
 
@@ -175,14 +175,12 @@ def _is_module(row: Any) -> bool:
 
 
 def encoder_folder(folder: Path) -> Path:
-    """Return where the encoder of a local model lies: in `0_Transformer`, or so, of an old sentence-transformers."""
+    """Return the folder of a local model's encoder, such as `0_Transformer` in old sentence-transformers folders."""
     if (folder / "config.json").is_file():
         return folder
     held = sentence_model(lambda file: path if (path := folder / file).is_file() else None)
     if held is not None and held.kinds[:1] != ("Transformer",):
-        raise ModelError(
-            f"{folder} begins with a {', a '.join(held.kinds)}: expected a Transformer, with blocks to cut"
-        )
+        raise ModelError(f"{folder} begins with a {', a '.join(held.kinds)}: expected a Transformer with blocks")
     return folder if held is None else folder / held.rows[0]["path"]
 
 
@@ -201,15 +199,15 @@ def _recipe(kinds: Sequence[str], pooling: dict[str, Any], settings: dict[str, A
     supported = len(modes) == 1 and modes[0] in _NEW_MODES
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
     if not supported:
-        left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
+        left_out.append(f"mean pooling, but its configuration has {' and '.join(modes) or 'none'}")
     if "document" not in prompts and (name := next(filter(prompts.get, ("passage", "corpus")), None)):
         left_out.append(f"no prompt before documents: sentence-transformers does not use its {name!r} prompt for them")
     dim = settings.get("truncate_dim")
-    if dim and not {*kinds} <= {*_CHANGES_NOTHING}:  # what is cut comes out of these modules
-        left_out.append(f"all features, where its configuration has the first {dim}")
+    if dim and not {*kinds} <= {*_CHANGES_NOTHING}:  # the features come out of these modules
+        left_out.append(f"all features, but its configuration has the first {dim}")
         dim = None
     if theirs := other_similarity(settings, kinds):
-        left_out.append(f"cosines, where its configuration has {theirs}")
+        left_out.append(f"cosines, but its configuration has {theirs}")
     return Recipe(
         pooling=_NEW_MODES[modes[0]] if supported else "mean",
         prompt=prompts.get(settings.get("default_prompt_name") or "", ""),
@@ -223,9 +221,9 @@ def _recipe(kinds: Sequence[str], pooling: dict[str, Any], settings: dict[str, A
 
 
 def other_similarity(settings: dict[str, Any], kinds: Sequence[str]) -> str | None:
-    """Return how a configuration compares embeddings, where that orders them otherwise than cosines do.
+    """Return a configuration's similarity if it ranks embeddings differently from cosines.
 
-    Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
+    Dot products and Euclidean distances of embeddings of length 1 rank like their cosines.
     """
     similarity = settings.get("similarity_fn_name")
     alike = similarity != "manhattan" and "Normalize" in kinds
@@ -246,7 +244,7 @@ def _read(path: Path) -> Any:
 
 
 def in_lower_case(tokenizer: Any) -> None:
-    """Make a tokenizer read lower case, as sentence-transformers does."""
+    """Make a tokenizer convert texts to lower case, as sentence-transformers does."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
     if backend is not None and '"Lowercase"' not in normalizer and '"lowercase": true' not in normalizer:
@@ -259,29 +257,29 @@ def in_lower_case(tokenizer: Any) -> None:
 
 @kept_by_text
 def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> Recipe:
-    """Return how a model is read of which no configuration says how, by whether it reads from left to right.
+    """Return the default recipe of a model without a configuration, by whether it reads from left to right.
 
-    That is tried on a model of its first blocks, as many as it has kinds of, with random weights: how tokens see each
-    other is no matter of weights.
+    The direction is tested on a model of its first blocks, one of each kind, with random weights: attention
+    between tokens does not depend on weights.
     """
     if count_blocks(config) == 0:
         return Recipe()
 
     def small_model(n_blocks: int) -> PreTrainedModel:
         small = next(truncated_configs(config, n_blocks))
-        small._attn_implementation = small._experts_implementation = "eager"  # others can be of a GPU alone
+        small._attn_implementation = small._experts_implementation = "eager"  # others may need a GPU
         small.use_cache = False
-        for name in {"num_local_experts", "num_experts"} & vars(small).keys():  # some copy the weights of all
+        for name in {"num_local_experts", "num_experts"} & vars(small).keys():  # some models copy all weights
             setattr(small, name, max(2, getattr(small, "num_experts_per_tok", None) or 0))
         with drawing(0), SharedWeights():
             model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
             for weight in model.parameters():
-                if weight.ndim > 1:  # as drawn, some are so large that attention is to one token, or are 0
+                if weight.ndim > 1:  # some initial weights are 0, or so large that attention has one token
                     weight.data.mul_(0.1).add_(torch.randn(weight.shape), alpha=0.02)
         return model
 
     kinds, whole = _blocks_of_all_kinds(config), count_blocks(config)
-    sizes = dict.fromkeys((kinds, min(kinds + 1, whole), whole))  # what few blocks are too few for
+    sizes = dict.fromkeys((kinds, min(kinds + 1, whole), whole))  # some models need more blocks
     failed = []
     for n_blocks in sizes:
         recipe = tried_recipe(partial(small_model, n_blocks))
@@ -292,16 +290,16 @@ def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False)
 
 
 def tried_recipe(make: Callable[[], PreTrainedModel]) -> Recipe:
-    """Return how the model that is made is read, of which no configuration says how."""
+    """Return the default recipe of a model without a configuration, by a test on the model from `make`."""
     try:
         causal = is_causal(make())
-    except Exception as error:  # models raise anything
+    except Exception as error:  # models raise all kinds of errors
         return Recipe(untried=first_sentence(error))
     return Recipe(pooling="last" if causal else "mean", causal=causal)
 
 
 def _blocks_of_all_kinds(config: PreTrainedConfig) -> int:
-    """Return how many blocks from the first have one of each kind that a list of kinds by block names."""
+    """Return the number of first blocks that contain each kind in a configuration's list of kinds."""
     n_blocks = count_blocks(config)
     lists = (value for value in config.to_dict().values() if isinstance(value, list) and len(value) == n_blocks)
     kinds = (value for value in lists if all(isinstance(kind, str) for kind in value))
@@ -310,10 +308,10 @@ def _blocks_of_all_kinds(config: PreTrainedConfig) -> int:
 
 @torch.inference_mode()
 def is_causal(model: PreTrainedModel) -> bool:
-    """Return whether a change of the last token changes no state before it, and one of the first those behind it.
+    """Return whether changing the last token changes no earlier state, and changing the first one changes later states.
 
     Raises:
-        ModelError: If no change of a token changes another one's state.
+        ModelError: If no token influences another one's state.
     """
     plain = plain_tokens(model.config)[-5:]
     text = [plain[place % len(plain)] for place in range(6)]
@@ -326,7 +324,7 @@ def is_causal(model: PreTrainedModel) -> bool:
 
 
 def plain_tokens(config: PreTrainedConfig) -> list[int]:
-    """Return some of the token ids that a model knows, without those of special tokens where it has two others."""
+    """Return some token ids of a model, without special tokens if at least two others remain."""
     n_known = getattr(config, "vocab_size", None)
     ids = range(min(n_known, _LOOKED_AT) if isinstance(n_known, int) else _LOOKED_AT)
     special = special_ids(config)
@@ -337,7 +335,7 @@ def plain_tokens(config: PreTrainedConfig) -> list[int]:
 def with_end_token(tokenizer: Any) -> tuple[Any, str]:
     """Return a tokenizer that appends its end token to every text, and that token.
 
-    One that appends a special token already comes back as it is, with an empty text: so does one without an end token.
+    Tokenizers that already append a special token, or have no end token, are returned unchanged, with an empty text.
     """
     end, around = tokenizer.eos_token, _tokens_around(tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -350,7 +348,7 @@ def with_end_token(tokenizer: Any) -> tuple[Any, str]:
 
 
 def lacking_tokens(tokenizer: Any, settings: dict[str, Any]) -> tuple[str, ...]:
-    """Return which of begin and end a tokenizer promises around texts, itself or in its settings, and does not add."""
+    """Return which of begin and end tokens a tokenizer or its settings promise, but the tokenizer does not add."""
     keys = {"begin": "add_bos_token", "end": "add_eos_token"}
     promised = [name for name, key in keys.items() if True in (settings.get(key), getattr(tokenizer, key, None))]
     around = _tokens_around(tokenizer) if promised else None
@@ -358,14 +356,14 @@ def lacking_tokens(tokenizer: Any, settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _tokens_around(tokenizer: Any) -> tuple[list[int], list[int]] | None:
-    """Return the ids that a tokenizer puts before and behind a text; None where that cannot be told."""
+    """Return the ids that a tokenizer adds before and after a text; None if unknown."""
     ids, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
     at = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
     return None if at is None else (ids[:at], ids[at + len(bare) :])
 
 
 def _appending(rules: Any, end: str, number: int) -> Any:
-    """Return what a tokenizer does with tokens at the end, and after it a token at the end of texts and of pairs."""
+    """Return a tokenizer's final step extended by a token at the end of texts and of pairs."""
     bare = Tokenizer(BPE())
     if rules is not None:
         bare.post_processor = rules

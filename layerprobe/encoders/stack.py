@@ -1,7 +1,7 @@
-"""Where the layers of a model are, and a model made of any of its blocks.
+"""Locate the layers of a model, and make models from any of its blocks.
 
-Which modules are the blocks, and what stands between the last one and the output, is found by looking at a forward
-pass, for every architecture alike.
+The blocks, and the modules between the last block and the output, are found in a forward
+pass, in the same way for every architecture.
 """
 
 import contextlib
@@ -34,20 +34,20 @@ from layerprobe.rng import Undrawn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The blocks of a model and what follows them, by the names of its modules: those of a truncated copy, too."""
+    """Module names of a model's blocks and of what follows them; they also hold for truncated copies."""
 
     blocks: str | None
-    """The list whose modules run once a block, one after another; None of a model without blocks."""
+    """Name of the list whose modules run once per block, in order; None for a model without blocks."""
     tail: tuple[str, ...] = ()
-    """What the last block's output goes through, in order: the final norm of pre-norm models; often nothing."""
+    """Modules that process the last block's output, in order: the final norm of pre-norm models; often none."""
     texts_second: bool = False
     """Whether states are (token, text, feature) inside the model."""
 
     def states(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Iterator[Tensor]:
         """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them; raw: no tail.
 
-        A layer is what goes into the next block, and from there through the tail. Blocks give what they compute in
-        many forms, and the hidden states that transformers hands out are not those of the layers in all its models.
+        A layer is the input of the next block, passed through the tail. Blocks output their states in many
+        forms, and transformers' hidden states differ from the layers for some models.
         """
         # packed sequences have no mask
         tokens = batch["attention_mask"] if "attention_mask" in batch else batch["input_ids"]
@@ -65,7 +65,7 @@ class Stack:
 
     @contextlib.contextmanager
     def inputs_of_blocks(self, model: PreTrainedModel) -> Iterator[list[Any]]:
-        """Give a list to which every forward pass meanwhile adds what goes into each block, see `through_tail`."""
+        """Yield a list that collects the inputs of all blocks during every forward pass, see `through_tail`."""
         inputs: list[Any] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
@@ -76,23 +76,23 @@ class Stack:
             yield inputs
 
     def through_tail(self, model: PreTrainedModel, state: Tensor, width: int) -> Tensor:
-        """Return what a model truncated there outputs of a state that goes into a block, for `width` tokens."""
+        """Return the output of a model truncated before a block from that block's input, for `width` tokens."""
         for path in self.tail:
             state = model.get_submodule(path)(state)
         return self.of_tokens(state, width)
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
-        """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
+        """Return the (text, token, feature) part of an inner state that belongs to `width` tokens."""
         return (state.transpose(0, 1) if self.texts_second else state)[:, :width]
 
 
 @torch.inference_mode()
 def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str) -> Stack:
-    """Look at a forward pass for the blocks of a model, and for what the output of the last one goes through.
+    """Locate the blocks of a model, and the modules after the last one, in a forward pass.
 
-    The blocks are the outermost list whose modules run as often as there are blocks; where a block is spread over
-    several such lists, as in XLM, the one that runs first, and where blocks share weights, as in ALBERT, a list of one.
-    The tail are the modules outside of all lists that lead, one into the next, to the output.
+    The blocks are the outermost list whose modules run as often as there are blocks; if a block is spread over
+    several such lists, as in XLM, the one that runs first; if blocks share weights, as in ALBERT, a list of one.
+    The tail consists of the modules outside of all lists that lead, one into the next, to the output.
     """
     if n_blocks == 0:
         return Stack(blocks=None)  # its only layer is its output
@@ -110,7 +110,7 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
     stack = Stack(blocks=blocks, texts_second=not texts_first)
     if not texts_first and not (shape[1] == size and shape[0] >= width):
         listed = " and ".join("x".join(map(str, shape)) or "nothing" for shape in shapes[:2])
-        raise refusal(name, f"its blocks read {listed} numbers where {size} texts of {width} tokens go into the model")
+        raise refusal(name, f"its blocks read {listed} numbers for {size} texts of {width} tokens")
     begun = max(i for i, (path, _) in enumerate(entered) if path == blocks)
     tail: list[str] = []
     into_tail = last
@@ -121,7 +121,7 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
                 tail.insert(0, path)
                 into_tail = before
     if into_tail.shape[-1] != shape[-1]:
-        features = f"{shape[-1]} features a token where its output is made of {into_tail.shape[-1]}"
+        features = f"{shape[-1]} features per token, but its output has {into_tail.shape[-1]}"
         raise refusal(name, f"its blocks read {features}")
     return replace(stack, tail=tuple(tail))
 
@@ -129,11 +129,11 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
 def _watched_pass(
     model: PreTrainedModel, batch: Batch, *, name: str
 ) -> tuple[list[tuple[str, Any]], list[tuple[int, str, Any, Any]], Tensor]:
-    """Return what happens in a forward pass, in order.
+    """Record a forward pass, in order.
 
     Returns:
-        The list and the input of each module of a list that ran; of each module outside of lists how many of those ran
-        before, its name, its input where that is one tensor, and its output; and the last states.
+        List and input of each module of a list that ran; for each module outside of lists the number of list modules
+        that ran before, its name, its input if that is one tensor, and its output; and the last states.
     """
     entered: list[tuple[str, Any]] = []
     passed: list[tuple[int, str, Any, Any]] = []
@@ -160,13 +160,13 @@ def _watched_pass(
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the first floating-point tensor that a module reads: its hidden states."""
+    """Return the first floating-point argument of a module: its hidden states."""
     values = (*args, *(kwargs[name] for name in sorted(kwargs, key="hidden_states".__ne__)))
     return next((value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None)
 
 
 TOLERANCE = 1e-4
-"""Largest difference from the whole model with its other blocks passed by, as a share of the largest state."""
+"""Largest difference from the full model with its other blocks skipped, as a share of the largest state."""
 
 
 def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) -> None:
@@ -177,17 +177,17 @@ def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) 
         raise ModelError(f"expected blocks of {name} to keep, ascending, from 1 to {n_blocks}, got {listed}")
 
 
-@torch.no_grad()  # not in inference mode: what is made here is trained
+@torch.no_grad()  # not in inference mode: the result can be trained
 def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, name: str) -> PreTrainedModel:
-    """Return a model of some blocks, ascending, from 1, which shares its weights with the whole one.
+    """Return a model of some blocks, ascending, from 1, which shares its weights with the full one.
 
-    It is compared with the whole model, in evaluation mode, in which the other blocks hand on what they read.
+    It is compared with the full model, in evaluation mode, with the other blocks skipped.
     """
     n_blocks = count_blocks(model.config)
     check_blocks(model.config, blocks, name=name)
     path = find_stack(model, probe, n_blocks=n_blocks, name=name).blocks
     if path is None or len(list(model.get_submodule(path).children())) != n_blocks:
-        raise refusal(name, f"its {n_blocks} blocks are no list of modules of their own")
+        raise refusal(name, f"its {n_blocks} blocks are not separate modules")
     expected = _passed_by(model, path, blocks, probe)
     reasons = []
     for config in truncated_configs(in_order(model.config, blocks), len(blocks)):
@@ -197,14 +197,14 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
         except LayerProbeError as error:
             reasons.append(str(error))
             continue
-        except Exception as error:  # models raise anything
+        except Exception as error:  # models raise all kinds of errors
             reasons.append(" ".join(str(error).split())[:200])
             continue
         if count_weights(smaller) < count_weights(model) and difference(states, expected) <= TOLERANCE:
             return smaller
-        reasons.append("what its blocks compute depends on which others there are")
+        reasons.append("the output of its blocks depends on the presence of others")
     listed = ", ".join(map(str, blocks))
-    raise refusal(name, f"no model can be made of its blocks {listed} alone ({reasons[0]})")
+    raise refusal(name, f"its blocks {listed} cannot form a model alone ({reasons[0]})")
 
 
 def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedModel:
@@ -213,7 +213,7 @@ def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence
     It is in evaluation mode.
 
     Raises:
-        ModelError: If it has other weights than these.
+        ModelError: If the weights do not match.
     """
     model_class: Any = type(model)
     with MAKING_MODELS, Undrawn():
@@ -223,11 +223,11 @@ def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence
     for key, fresh in smaller.state_dict().items():
         source = _name_in_whole(key, blocks, lists)
         if source not in weights:
-            raise ModelError(f"a model of {len(blocks)} blocks has weights that it lacks, such as {source}")
+            raise ModelError(f"a model of {len(blocks)} blocks has weights that the full model lacks, such as {source}")
         weight = weight_of_blocks(weights[source], fresh.shape, blocks, n_blocks)
         if weight is None:
             raise ModelError(
-                f"a model of {len(blocks)} blocks has weights of another shape than its own, such as {source}"
+                f"a model of {len(blocks)} blocks has weights of other shapes than the full model, such as {source}"
             )
         copied[key] = weight
     smaller.load_state_dict(copied, assign=True)
@@ -237,9 +237,9 @@ def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence
 
 
 def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
-    """Move a model that shares another's weights to its device, with buffers in that model's precision.
+    """Move a model with shared weights to the other model's device, with buffers in that model's precision.
 
-    Weights keep theirs: of a model in 16 bits, frequencies of rotary positions can be in float32.
+    Weights keep their precision: 16-bit models can have rotary frequencies in float32.
     """
     nn.Module.to(smaller, model.device)
     buffers = dict(model.named_buffers())
@@ -249,7 +249,7 @@ def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
 
 
 def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str:
-    """Return what the whole model calls a weight of the smaller one."""
+    """Return the full model's name for a weight of the smaller one."""
     for path in lists:
         if key.startswith(f"{path}."):
             number, _, rest = key.removeprefix(f"{path}.").partition(".")
@@ -259,7 +259,7 @@ def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str
 
 
 def _passed_by(model: PreTrainedModel, path: str, blocks: Sequence[int], probe: Batch) -> Tensor:
-    """Return the last states of the whole model, in which blocks that are not kept hand on what they read."""
+    """Return the last states of the full model with blocks that are not kept skipped."""
 
     def hand_on(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         state = first_tensor(args, kwargs)

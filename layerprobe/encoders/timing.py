@@ -1,4 +1,4 @@
-"""Pieces of work that are timed in turn, and by how much one is faster than another. Knows clocks, no models."""
+"""Time pieces of work in alternation, and compare their speeds. Knows clocks, no models."""
 
 import itertools
 import operator
@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 Speedup = tuple[float, float, float]
-"""How many times as fast as something else: a median over rounds, and the ends of its range."""
+"""Speed-up over something else: the median over rounds, and the ends of its range."""
 
 ROUNDS = 7
-"""Of the seconds of as many rounds, the least and the greatest have the median between them with 98 %."""
+"""Number of rounds whose smallest and largest times contain the median with 98 % confidence."""
 LEAST_ROUNDS = 5
 
 T = TypeVar("T")
 
 
 def turns(ways: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
-    """Yield the number of each round with each piece of work in turn, in every second round in reverse.
+    """Yield the number of each round with each piece of work, in reverse order in every second round.
 
-    So a machine that warms up, or is shared, treats all alike.
+    A machine that warms up, or is shared, then affects all alike.
 
     Examples:
         >>> list(turns(["a", "b"], 2))
@@ -38,9 +38,9 @@ def timed(
     max_seconds: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[T, list[float]]:
-    """Return the seconds of pieces of work by round, in `turns`; a round before them warms up.
+    """Return the seconds of pieces of work by round, in `turns`, after a warm-up round.
 
-    With `most`, further rounds are made up to that number until `max_seconds` are over.
+    With `most`, more rounds follow, up to that number, until `max_seconds` have passed.
     """
     seconds: dict[T, list[float]] = {name: [] for name in ways}
     began = time.perf_counter()
@@ -55,7 +55,7 @@ def timed(
 
 
 def median_range(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median, and the ends of its 95 % interval, of order statistics: of up to eight values, all of them."""
+    """Return the median and the ends of its 95 % interval, by order statistics: for up to eight values, their range."""
     from scipy.stats import binom  # takes a second to load
 
     ordered, cut = sorted(values), max(int(binom.ppf(0.025, len(values), 0.5)) - 1, 0)
@@ -63,5 +63,5 @@ def median_range(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def speedup(slow: Sequence[float], fast: Sequence[float]) -> Speedup:
-    """Return how many times as fast one piece of work is as another, of the seconds of both by round."""
+    """Return the speed-up of one piece of work over another, from the seconds of both by round."""
     return median_range([a / b for a, b in zip(slow, fast, strict=True)])

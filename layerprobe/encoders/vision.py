@@ -1,4 +1,4 @@
-"""Images -> pixels, by the model's own processor, a batch at a time. Knows processors and grids; runs no model."""
+"""From images to pixels, by the model's own processor, batch by batch. Knows processors and grids; runs no model."""
 
 import functools
 import io
@@ -17,30 +17,30 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem, pillow
 
 PIXEL_MEMORY = 2**29
-"""Bytes of pixels that a reader keeps for the next epoch."""
+"""Bytes of pixels that a reader caches for the next epoch."""
 N_PROBES = 4
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ImageReader:
-    """What makes the pixels of a model from images, and how many tokens the model makes of them.
+    """Converts images to a model's pixels, and knows how many tokens the model makes of them.
 
-    Pixels are kept for the next epoch of training as far as `PIXEL_MEMORY` goes.
+    Pixels are cached for the next epoch of training, up to `PIXEL_MEMORY`.
     """
 
     processor: Any
-    """The model's own image processor, on Pillow and numpy whatever else is installed."""
+    """The model's own image processor, always on Pillow and numpy."""
     name: str
-    """Of the model, for its errors."""
+    """Name of the model, for error messages."""
     n_tokens: int
-    """Tokens of an image; 0 where that is not known yet."""
+    """Number of tokens per image; 0 until known."""
     n_extra: int
-    """Those that are no patch of the image, at the beginning: [CLS], the token of a distilled model, registers."""
+    """Number of leading tokens that are not patches: [CLS], the token of a distilled model, registers."""
     _kept: dict[str, Tensor] = field(default_factory=dict)
     _n_bytes: int = 0
 
     def mask(self, n_images: int) -> Tensor:
-        """Return which tokens of images are patches, (image, token)."""
+        """Return the mask of images, (image, token): which tokens are patches."""
         mask = torch.full((n_images, self.n_tokens), TOKEN)
         mask[:, : self.n_extra] = EXTRA
         return mask
@@ -51,7 +51,7 @@ class ImageReader:
         if cached is not None:
             return cached
         image = item.read()
-        with model_errors(self.name, f"preprocessing {item.place}", advice="leave this image out"):
+        with model_errors(self.name, f"preprocessing {item.place}", advice="remove this image"):
             pixels: Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"][0].float()
         size = pixels.numel() * pixels.element_size()
         if self._n_bytes + size <= PIXEL_MEMORY:
@@ -62,7 +62,7 @@ class ImageReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreparedImages:
-    """Images from which batches of pixels are made as they are needed: memory holds no more than a batch of them."""
+    """Images that become pixels batch by batch: memory holds at most one batch."""
 
     images: tuple[ImageItem, ...]
     reader: ImageReader
@@ -75,16 +75,16 @@ class PreparedImages:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of every image: of all the same number."""
+        """Number of tokens of every image, the same for all."""
         return [self.reader.n_tokens] * len(self.images)
 
     def length(self, row: int) -> int:
-        """Return the tokens of one image."""
+        """Return the number of tokens of one image."""
         return self.reader.n_tokens
 
     @property
     def digests(self) -> NDArray[np.bytes_]:
-        """(image,): 16 bytes of a hash of its file, whatever its caption."""
+        """(image,): 16 bytes of a hash of its file, independent of its caption."""
         return as_digests(bytes.fromhex(image.sha256)[:16] for image in self.images)
 
     def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
@@ -101,15 +101,15 @@ class PreparedImages:
 
 
 def prepare_images(reader: ImageReader, items: Sequence[str]) -> PreparedImages:
-    """Return images to make batches of."""
+    """Return images, ready for batches."""
     if texts := [item for item in items if not isinstance(item, ImageItem)]:
-        raise DataError(f"{reader.name} reads images, got the text {texts[0][:60]!r}: give images, or a text model")
+        raise DataError(f"{reader.name} reads images, got the text {texts[0][:60]!r}: pass images, or use a text model")
     return PreparedImages(images=tuple(item for item in items if isinstance(item, ImageItem)), reader=reader)
 
 
 @functools.cache
 def probe_images() -> tuple[ImageItem, ...]:
-    """Return four images of noise, of unequal sizes, on which a freshly loaded model is looked at."""
+    """Return four images of noise, of different sizes, for inspecting a loaded model."""
     rng, items = np.random.default_rng(0), []
     for number in range(N_PROBES):
         file = io.BytesIO()
@@ -120,5 +120,5 @@ def probe_images() -> tuple[ImageItem, ...]:
 
 
 def is_image_processor(value: object) -> bool:
-    """Return whether this is an image processor of transformers."""
+    """Return whether a value is an image processor of transformers."""
     return hasattr(value, "image_processor_type") or "ImageProcessor" in type(value).__name__

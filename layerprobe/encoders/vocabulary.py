@@ -1,9 +1,9 @@
-"""A vocabulary of fewer tokens: a tokenizer that knows no others, and a model with the embeddings of these alone.
+"""A smaller vocabulary: a tokenizer with only some tokens, and a model with only their embeddings.
 
-Knows the rules of fast tokenizers (WordPiece, Unigram, BPE) and tables of embeddings; which tokens stay is for others
-to say. Ids are counted anew, in their order. A text of which all tokens stay is read as before: WordPiece takes the
-longest token and Unigram the likeliest path, which are still there, and BPE joins the same pairs in the same order as
-long as all tokens on the way to a token stay with it, see `path_to`. A token that went is spelt with shorter ones.
+Knows the rules of fast tokenizers (WordPiece, Unigram, BPE) and embedding tables; callers choose the tokens to
+keep. Ids are renumbered in order. A text whose tokens are all kept is tokenised as before: WordPiece takes the
+longest token and Unigram the likeliest path, which still exist, and BPE merges the same pairs in the same order if
+all intermediate tokens are kept, see `path_to`. A removed token is spelt with shorter ones.
 """
 
 import copy
@@ -23,44 +23,44 @@ from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.names import counted
 
 WHOLE = "whole_tokenizer"
-"""What a tokenizer calls the file of the vocabulary that its own was cut from, by which texts are known to need more.
+"""A tokenizer's setting for the file of its original vocabulary, which shows how many tokens texts are missing.
 
-It is a key of tokenizer_config.json, and with .json the file next to it."""
+It is a key of tokenizer_config.json and, with .json, the file beside it."""
 _SPLITS = ("WordPiece", "Unigram", "BPE")
 _FIRST = 16
-"""Ids of padding up to which all before it stay: RoBERTa and models like it count positions from that id."""
+"""Ids of padding up to which all earlier ids are kept: RoBERTa and similar models count positions from that id."""
 FEW_MISSING = 0.05
-"""Share of the tokens of texts that may be gone without a warning."""
+"""Share of the tokens of texts that may be missing without a warning."""
 _LOOKED_AT = 1000
-"""Texts at most that `missing_share` looks at."""
+"""Most texts that `missing_share` examines."""
 _TOLERANCE = 1e-5
 _LEAST_KNOWN = 0.75
-"""Share of a model's tokens that a tokenizer of its own knows at least: vocabularies are padded by up to a fifth."""
+"""Smallest share of a model's tokens in its own tokenizer: vocabularies are padded by up to a fifth."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """What a fast tokenizer is made of."""
+    """The rules of a fast tokenizer."""
 
     rules: dict[str, Any]
-    """As in tokenizer.json."""
+    """Content of tokenizer.json."""
 
     @property
     def model(self) -> dict[str, Any]:
-        """How words are split, with the vocabulary."""
+        """Rules for splitting words, with the vocabulary."""
         model: dict[str, Any] = self.rules["model"]
         return model
 
     @property
     def ids(self) -> dict[str, int]:
-        """Every token with its id, added ones among them."""
+        """Id of every token, including added ones."""
         vocabulary: dict[str, int] = self.model["vocab"]
         if self.model["type"] == "Unigram":
             vocabulary = {token: number for number, (token, _) in enumerate(self.model["vocab"])}
         return vocabulary | {added["content"]: added["id"] for added in self.rules["added_tokens"]}
 
     def always(self, tokenizer: Any, config: PreTrainedConfig) -> set[int]:
-        """Return the ids of tokens that stay whatever texts need: special ones and those of one letter."""
+        """Return the ids of tokens that are always kept: special ones and single letters."""
         ids, model = self.ids, self.model
         special = {added["id"] for added in self.rules["added_tokens"]} | {*tokenizer.all_special_ids}
         special |= special_ids(config) & {*ids.values()}
@@ -77,7 +77,7 @@ class Rules:
         return special | ({*range(padding)} & {*ids.values()} if padding is not None and padding <= _FIRST else set())
 
     def paths(self) -> Callable[[int], set[int]]:
-        """Return what gives the ids that must stay for a token to be made: itself, and of BPE those it is joined of."""
+        """Return a function from a token to the ids it needs: itself, and for BPE the tokens it is merged from."""
         if self.model["type"] != "BPE":
             return lambda number: {number}
         ids, words = self.ids, {number: token for token, number in self.ids.items()}
@@ -99,7 +99,7 @@ class Rules:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """What BPE joins, in its order."""
+        """Merges of BPE, in order."""
         pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in self.model["merges"])
         return [(first, second) for first, second in pairs]
 
@@ -114,7 +114,7 @@ class Rules:
         return first + second.removeprefix(self.model.get("continuing_subword_prefix") or "")
 
     def of(self, tokens: Sequence[int]) -> dict[str, Any]:
-        """Return the rules of a tokenizer that knows these tokens alone, ascending ids, which are counted anew."""
+        """Return the rules of a tokenizer with only these tokens, ascending ids, which are renumbered."""
         numbers = {old: new for new, old in enumerate(tokens)}
         rules, model = dict(self.rules), dict(self.model)
         if model["type"] == "Unigram":
@@ -137,19 +137,19 @@ class Rules:
 
 
 def rules_of(tokenizer: Any, *, name: str) -> Rules:
-    """Return the rules of a tokenizer; ModelError if its vocabulary cannot be cut."""
+    """Return the rules of a tokenizer; ModelError if its vocabulary cannot be reduced."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = None if backend is None else json.loads(backend.to_str())
     if rules is None or rules["model"]["type"] not in _SPLITS:
         kind = "a tokenizer in Python" if rules is None else f"a tokenizer of {rules['model']['type']}"
         raise ModelError(
-            f"{name} has {kind}, whose vocabulary cannot be cut: expected a fast tokenizer of {', '.join(_SPLITS)}"
+            f"{name} has {kind}, whose vocabulary cannot be reduced: expected a fast tokenizer of {', '.join(_SPLITS)}"
         )
     return Rules(rules)
 
 
 def _renumbered(rule: Any, numbers: dict[int, int]) -> Any:
-    """Return what a tokenizer puts around texts with other ids of its tokens."""
+    """Return the tokens that a tokenizer adds around texts, with new ids."""
     if isinstance(rule, list):
         if len(rule) == 2 and isinstance(rule[0], str) and isinstance(rule[1], int):
             return [rule[0], numbers[rule[1]]]
@@ -162,14 +162,14 @@ def _renumbered(rule: Any, numbers: dict[int, int]) -> Any:
 
 
 def with_tokens(tokenizer: Any, tokens: Sequence[int], *, name: str) -> Any:
-    """Return a tokenizer that knows some tokens alone, ascending ids, which are counted anew."""
+    """Return a tokenizer with only some tokens, ascending ids, which are renumbered."""
     rules = rules_of(tokenizer, name=name)
     words = {number: token for token, number in rules.ids.items()}
     if unknown := [number for number in tokens if number not in words]:
-        raise ModelError(f"expected ids of tokens of {name} to keep, got {unknown[0]}, which it has not")
+        raise ModelError(f"expected token ids of {name} to keep, got {unknown[0]}, which it does not have")
     made = Tokenizer.from_str(json.dumps(rules.of(tokens)))
     if made.get_vocab(with_added_tokens=True) != {words[old]: new for new, old in enumerate(tokens)}:
-        raise ModelError(f"no tokenizer of {counted(len(tokens), 'token')} can be made of that of {name}")
+        raise ModelError(f"the tokenizer of {name} cannot be reduced to {counted(len(tokens), 'token')}")
     cut = copy.copy(tokenizer)
     cut.init_kwargs = {key: value for key, value in tokenizer.init_kwargs.items() if key not in _OF_THE_WHOLE}
     cut.init_kwargs[WHOLE] = f"{WHOLE}.json"
@@ -180,11 +180,11 @@ def with_tokens(tokenizer: Any, tokens: Sequence[int], *, name: str) -> Any:
 
 
 _OF_THE_WHOLE = ("vocab", "merges", "vocab_file", "merges_file", "tokenizer_file", "added_tokens_decoder")
-"""What a tokenizer was made with and is no longer so; it is written with its rules."""
+"""Arguments of a tokenizer that no longer apply; it is saved with its rules."""
 
 
 def missing_share(tokenizer: Any, texts: Sequence[str]) -> float:
-    """Return the share of the tokens of texts, 0 to 1, that were taken out of a vocabulary; 0 of a whole one."""
+    """Return the share of the tokens of texts, 0 to 1, that were removed from the vocabulary; 0 for a full one."""
     whole = getattr(tokenizer, "whole", None)
     if whole is None:
         return 0.0
@@ -196,22 +196,22 @@ def missing_share(tokenizer: Any, texts: Sequence[str]) -> float:
 
 
 def write_whole(tokenizer: Any, folder: Path) -> None:
-    """Write the vocabulary that a tokenizer's was cut from next to it."""
+    """Write the original vocabulary of a reduced tokenizer beside it."""
     if (whole := getattr(tokenizer, "whole", None)) is not None:
         whole.save(str(folder / f"{WHOLE}.json"), pretty=False)
 
 
 def read_whole(tokenizer: Any, find: Callable[[str], Path | None]) -> None:
-    """Give a tokenizer the vocabulary that its own was cut from, where it says that there is one."""
+    """Load the original vocabulary of a reduced tokenizer, if its settings name one."""
     file = find(f"{WHOLE}.json") if tokenizer.init_kwargs.get(WHOLE) else None
     if file is not None:
         tokenizer.whole = Tokenizer.from_file(str(file))
 
 
 def is_far_smaller(tokenizer: Any, config: PreTrainedConfig) -> bool:
-    """Return whether a tokenizer has so few of the tokens that a model knows that it must be another model's.
+    """Return whether a tokenizer has so few of a model's tokens that it must belong to another model.
 
-    Vocabularies of fewer than 1,000 tokens, as of letters or nucleotides, may be far smaller than the model's.
+    Vocabularies of fewer than 1,000 tokens, such as letters or nucleotides, may be far smaller than the model's.
     """
     n_tokens = max(tokenizer.get_vocab().values(), default=0) + 1
     return 1000 <= n_tokens < _LEAST_KNOWN * (getattr(config, "vocab_size", None) or 0)
@@ -221,7 +221,7 @@ def is_far_smaller(tokenizer: Any, config: PreTrainedConfig) -> bool:
 
 
 def config_with_tokens(config: PreTrainedConfig, tokens: Sequence[int]) -> PreTrainedConfig:
-    """Return the configuration of a model with the embeddings of some tokens alone."""
+    """Return the configuration of a model with the embeddings of only some tokens."""
     numbers, config = {old: new for new, old in enumerate(tokens)}, copy.deepcopy(config)
     for key, value in _token_ids(config).items():
         new = [numbers[number] for number in _listed(value) if number in numbers]
@@ -231,13 +231,13 @@ def config_with_tokens(config: PreTrainedConfig, tokens: Sequence[int]) -> PreTr
 
 
 def _token_ids(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return what a configuration says of ids of tokens."""
+    """Return the token ids in a configuration."""
     special_ids = {key: value for key, value in config.to_dict().items() if key.endswith("_token_id")}
     return {key: value for key, value in special_ids.items() if _listed(value)}
 
 
 def special_ids(config: PreTrainedConfig) -> set[int]:
-    """Return the ids of special tokens by a configuration."""
+    """Return the ids of special tokens in a configuration."""
     return {number for value in _token_ids(config).values() for number in _listed(value)}
 
 
@@ -247,9 +247,9 @@ def _listed(value: Any) -> list[int]:
 
 @torch.no_grad()
 def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, name: str) -> None:
-    """Take the embeddings of all other tokens out of a model, which is changed; ModelError if it reads otherwise then.
+    """Remove the embeddings of all other tokens from a model in place; ModelError if its output changes.
 
-    The model is in evaluation mode, and ids to keep are ascending; the probe has texts by the new ids.
+    The model is in evaluation mode, and the kept ids are ascending; the probe has texts in the new ids.
     """
     rows = torch.tensor(tokens, device=model.device)
     expected = model(**read_by_model(probe | {"input_ids": rows[probe["input_ids"]]})).last_hidden_state
@@ -257,7 +257,7 @@ def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, 
         table: Any = model.get_input_embeddings()
         rows_left, padding = table.weight[rows].clone(), table.padding_idx
     except (NotImplementedError, AttributeError, IndexError) as error:
-        raise _refusal(name, "it has no table of embeddings with a row a token of its tokenizer") from error
+        raise _refusal(name, "it has no embedding table with one row per token of its tokenizer") from error
     config = config_with_tokens(model.config, tokens)
     model.resize_token_embeddings(len(tokens))
     table = model.get_input_embeddings()
@@ -267,10 +267,10 @@ def keep_tokens(model: PreTrainedModel, tokens: Sequence[int], probe: Batch, *, 
         setattr(model.config, key, getattr(config, key))
     states = model(**read_by_model(probe)).last_hidden_state
     if not difference(states, expected) <= _TOLERANCE:
-        raise _refusal(name, f"with {counted(len(tokens), 'token')} alone it gives other states of texts of these")
+        raise _refusal(name, f"with only {counted(len(tokens), 'token')}, texts of these tokens have other states")
 
 
 def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     return UnsupportedArchitectureError(
-        f"tokens cannot be taken out of {name}: {reason}; expected an encoder with one table of embeddings, as BERT has"
+        f"tokens cannot be removed from {name}: {reason}; expected an encoder with one embedding table, as in BERT"
     )

@@ -1,4 +1,4 @@
-"""What workers that load a model for somebody else must agree on, and what they share. Knows no job."""
+"""Settings and resources of workers that load models for others. Knows no job."""
 
 import gc
 from dataclasses import replace
@@ -21,7 +21,7 @@ from layerprobe.jobs.crew import HERE, Share, Workers
 def workers_of(
     options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
 ) -> Workers:
-    """Return who does jobs that compute as the options say, in these folders: `local`, or a Ray cluster where given."""
+    """Return the workers for jobs with these options in these folders: `local` ones, or a Ray cluster if given."""
     if ray is None and local == "here":
         return Workers(count=count)
     device = resolve_device(options.device)
@@ -71,7 +71,7 @@ class SharedModel:
             raise DataError(
                 f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
             )
-        # `auto` is what it is here, whatever another machine of a cluster has
+        # `auto` is resolved here, for all machines of a cluster
         self.checkpoint, self.items = checkpoint, items
         self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
         self._loaded_as = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
@@ -81,7 +81,7 @@ class SharedModel:
         return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}
 
     def take_over(self, share: Share) -> None:
-        """Load it on a worker's share of a machine; WorkerError if that computes something else."""
+        """Load the model on a worker's share of a machine; WorkerError if its results would differ there."""
         self.asked = taken_over(self.asked, self.computes, share)
 
     @cached_property
@@ -92,7 +92,7 @@ class SharedModel:
         except ModelError as error:
             raise WorkerError(str(error)) from error
         if (checkpoint.identity, checkpoint.pooling, checkpoint.prompt) != self._loaded_as:
-            raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
+            raise WorkerError(f"{checkpoint.label} is not the model that the work started with: start again")
         return checkpoint
 
     @cached_property
@@ -101,5 +101,5 @@ class SharedModel:
         return load(self.checkpoint)
 
     def forget(self) -> None:
-        """Free what was loaded."""
+        """Free the loaded model."""
         self.__dict__.pop("encoder", None)

@@ -68,7 +68,7 @@ def test_a_sentence_transformer_with_an_adapter_is_read_where_it_was_saved(base:
     whole = library.SentenceTransformer(modules=parts, device="cpu")
     torch.manual_seed(1)
     whole.add_adapter(lora())
-    with pytest.raises(ModelError, match=r"lacks .* of its weights .*, or save it, .*, and give the folder$"):
+    with pytest.raises(ModelError, match=r"lacks .* of its weights .*, or save it with .* and pass the folder$"):
         last_layer(whole, tmp_path)
     whole.save_pretrained(str(tmp_path / "saved"))
     expected = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(list(TEXTS))
@@ -89,7 +89,10 @@ def test_what_an_adapter_lacks_is_named(base: Path, adapted: Path, monkeypatch: 
         patched.setitem(EXTRAS, "lora", ("no_such_package",))
         with pytest.raises(MissingPackageError, match=r"the adapter in .* needs no_such_package.*layerprobe\[lora\]"):
             last_layer(adapted, adapted)
-    for name, message in (("/no/base", r"of /no/base: there is no folder /no/base"), ("", "does not say which model")):
+    for name, message in (
+        ("/no/base", r"for /no/base: there is no folder /no/base"),
+        ("", "does not name its base model"),
+    ):
         (adapted / "adapter_config.json").write_text(settings.replace(str(base), name))
         with pytest.raises(ModelError, match=message):
             resolve(str(adapted))
@@ -102,6 +105,6 @@ def test_what_runs_a_model_elsewhere_is_taken_off(tmp_path: Path) -> None:
     assert resolve((torch.nn.DataParallel(model), tokenizer)).identity == expected
     compiled: Any = torch.compile(model, backend="eager")
     assert resolve((compiled, tokenizer)).identity == expected
-    advice = r"got a tuple of PeftModel and \w+: give \(model\.merge_and_unload\(\), tokenizer\)$"
+    advice = r"got a tuple of PeftModel and \w+: pass \(model\.merge_and_unload\(\), tokenizer\)$"
     with pytest.raises(ModelError, match=advice):
         resolve((peft.get_peft_model(model, lora()), tokenizer))

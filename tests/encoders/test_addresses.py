@@ -15,7 +15,7 @@ def test_no_message_has_the_user_and_password_of_the_address(monkeypatch: pytest
     address = "http://me:s3cr%2Fet@127.0.0.1:80"
     monkeypatch.setattr(constants, "ENDPOINT", address)
     with (
-        pytest.raises(ModelError, match=r"what answers at http://127\.0\.0\.1:80 is not the hub") as caught,
+        pytest.raises(ModelError, match=r"the answer at http://127\.0\.0\.1:80 does not come from the hub") as caught,
         one_line_errors("org/model"),
     ):
         raise OfflineModeIsEnabled(address) from FileMetadataError()

@@ -180,7 +180,7 @@ def test_saved_truncated_models_are_plain_checkpoints(name: str, loaded: Loaded,
 @pytest.mark.parametrize("name", RUNS_WITH_A_BLOCK_ONLY)
 def test_layer_0_of_models_that_need_a_block_is_not_saved(name: str, loaded: Loaded, tmp_path: Path) -> None:
     truncated = TruncatedEncoder(loaded(name), 0)
-    with pytest.raises(UnsupportedArchitectureError, match="layer 0 has no checkpoint: save layer 1 or a later one"):
+    with pytest.raises(UnsupportedArchitectureError, match="layer 0 cannot be saved: save layer 1 or a later one"):
         truncated.save(tmp_path / "zero", loaded(name).tokenizer)
     assert not (tmp_path / "zero").exists()
 
@@ -262,15 +262,15 @@ def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
     assert examine(encoder).healthy
 
 
-TWO_STACKS = "it is an encoder-decoder, and transformers does not load its encoder alone"
-OF_PARTS = "its blocks are those of the models that it is made of"
+TWO_STACKS = "it is an encoder-decoder whose encoder transformers cannot load alone"
+OF_PARTS = "it combines several models"
 REFUSED_BY_CONFIGURATION = {
     **dict.fromkeys(("bart", "led", "longt5", "m2m_100", "marian", "pegasus", "prophetnet"), TWO_STACKS),
     **dict.fromkeys(("gemma3", "llava", "mistral3", "qwen2_5_vl"), rf"{OF_PARTS} \(\w+_config, \w+_config\)"),
-    "fuyu": rf"{OF_PARTS} \(text_config\): take one of them alone",
+    "fuyu": rf"{OF_PARTS} \(text_config\): use one of them alone",
     "t5gemma": rf"{OF_PARTS} \(encoder, decoder\)",
-    "lxmert": "its configuration names no single number of blocks",
-    "perceiver": "its configuration names no single number of blocks",
+    "lxmert": "its configuration has no single number of blocks",
+    "perceiver": "its configuration has no single number of blocks",
 }
 
 

@@ -85,7 +85,7 @@ def test_a_maximum_length_without_room_for_words_is_refused(max_length: int) -> 
 def test_a_text_without_tokens_is_refused() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = None
-    with pytest.raises(DataError, match=r"finds no token in the text '\\u200b': drop it"):
+    with pytest.raises(DataError, match=r"finds no token in the text '\\u200b': remove it"):
         tokenize(tokenizer, ["a b", "\u200b"], max_length=8, token_types=False)
 
 
@@ -101,14 +101,14 @@ def test_token_types_go_to_the_models_that_have_them(
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"token \d+ where the model knows 20 tokens: expected the tokenizer that"):
+    with pytest.raises(ModelError, match=r"token \d+, but the model knows 20 tokens: expected the tokenizer that"):
         load_encoder(str(save_tiny("bert", tmp_path, vocab_size=20)))
 
 
 def test_a_token_that_the_model_does_not_know_is_named(tmp_path: Path) -> None:
     last = VOCABULARY.index("##z")  # not in the texts that a model is looked at with
     encoder = load_encoder(str(save_tiny("bert", tmp_path, vocab_size=last)))
-    with pytest.raises(ModelError, match=f"token {last} where the model knows {last} tokens"):
+    with pytest.raises(ModelError, match=f"token {last}, but the model knows {last} tokens"):
         encoder.tokenize(["a fox", "a fizz"])
 
 

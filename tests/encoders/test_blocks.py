@@ -24,9 +24,9 @@ from tests.models import ARCHITECTURES, N_BLOCKS, TEXTS, tiny_model, tiny_tokeni
 NO_LIST = ("albert", "xlm")
 """All blocks are one; a block is spread over several lists."""
 FIRST_STAYS = {
-    "t5": "weights that it lacks, such as encoder.block",  # the first block alone has the embeddings of positions
-    "modernbert": "depends on which others there are",  # the first block alone has no norm before its attention
-    "deberta-v2-conv": "depends on which others there are",  # a convolution follows the first block
+    "t5": "weights that the full model lacks, such as encoder.block",  # the first block has the position embeddings
+    "modernbert": "depends on the presence of others",  # the first block alone has no norm before its attention
+    "deberta-v2-conv": "depends on the presence of others",  # a convolution follows the first block
 }
 CUT = sorted(set(ARCHITECTURES) - set(NO_LIST))
 
@@ -86,7 +86,9 @@ def test_it_is_saved_as_any_other(name: str, checkpoint: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", NO_LIST)
 def test_models_without_a_list_of_blocks_are_refused(name: str, checkpoint: Any) -> None:
-    with pytest.raises(UnsupportedArchitectureError, match=r"are no list of modules|depends on which others there are"):
+    with pytest.raises(
+        UnsupportedArchitectureError, match=r"are not separate modules|depends on the presence of others"
+    ):
         load_encoder(Model(checkpoint(name), blocks=(1, 3)))
 
 

@@ -17,7 +17,7 @@ def test_weights_that_changed_after_the_model_was_resolved_are_refused(tmp_path:
     load_encoder(checkpoint)
     kept = shutil.copytree(folder, tmp_path / "kept")
     tiny_model("bert", seed=1).save_pretrained(folder)
-    with pytest.raises(ModelError, match="were changed while it was in use: start again with a copy"):
+    with pytest.raises(ModelError, match="were changed during use: restart with a copy"):
         load_encoder(checkpoint)
     load_encoder(resolve(Model(str(folder))))
     shutil.copytree(kept, folder, dirs_exist_ok=True)

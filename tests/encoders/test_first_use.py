@@ -25,7 +25,7 @@ from tests.encoders.test_stack import REFUSED, saved
 from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
-REASON = "cannot be truncated layer by layer: truncated models output something else"
+REASON = "cannot be truncated layer by layer: its layers differ from the outputs of truncated models"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, mo
 
     monkeypatch.setattr(BertModel, "forward", broken)
     model = str(save_tiny("bert", tmp_path / "m"))
-    with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; take another") as raised:
+    with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; use another") as raised:
         lp.extract(given(model, Model(device="cpu", cache_dir=tmp_path)), TEXTS)
     assert isinstance(raised.value.__cause__, KeyError)
 

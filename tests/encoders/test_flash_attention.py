@@ -82,7 +82,9 @@ def test_it_is_the_models_again_once_it_was_looked_at(model: Model, calls: list[
 
 
 def test_float32_is_refused_with_what_to_use(model: Model) -> None:
-    message = "expected dtype bfloat16 or float16 with attn flash_attention_2, which takes no float32, got float32"
+    message = (
+        "expected dtype bfloat16 or float16 with attn flash_attention_2, which does not support float32, got float32"
+    )
     with pytest.raises(ModelError, match=message):
         load_encoder(Model(model.name, **(FLASH | {"dtype": "float32"})))
 
@@ -91,6 +93,6 @@ def test_attention_that_cannot_be_changed_is_refused(
     model: Model, calls: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PreTrainedModel, "_can_set_attn_implementation", classmethod(lambda cls: False))
-    with pytest.raises(ModelError, match=r"the attention of .* cannot be changed to flash_attention_2: take attn auto"):
+    with pytest.raises(ModelError, match=r"the attention of .* cannot be changed to flash_attention_2: use attn auto"):
         load_encoder(Model(model.name, **FLASH))
     assert not calls

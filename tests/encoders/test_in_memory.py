@@ -102,7 +102,7 @@ def quantize(model: Any) -> None:
     dense.weight = torch.nn.Parameter(dense.weight.to(torch.int8), requires_grad=False)
 
 
-SOMETHING_ELSE = r"computes something else than its configuration and weights say \(by .* of the largest state\)"
+SOMETHING_ELSE = r"does not match its configuration and weights \(difference .* of the largest state\)"
 CHANGED = {
     "module": (replace_module, SOMETHING_ELSE),
     "method": (patch_method, SOMETHING_ELSE),
@@ -111,7 +111,7 @@ CHANGED = {
     "epsilon": (change_epsilon, SOMETHING_ELSE),
     "configuration": (change_configuration, SOMETHING_ELSE),
     "parametrization": (parametrize, r"lacks 1 of its weights \(such as encoder\.layer\.1\.output\.dense\.weight\)"),
-    "quantized": (quantize, r"the weights of .* are not those of its configuration: "),
+    "quantized": (quantize, r"the weights of .* do not match its configuration: "),
 }
 
 
@@ -298,9 +298,7 @@ OWN_CODE = {"AutoConfig": "modeling_wave.WaveConfig", "AutoModel": "modeling_wav
 def test_an_unknown_class_is_one_line_and_a_registered_one_is_read(auto_map: dict[str, str], tmp_path: Path) -> None:
     config = Wave(auto_map=auto_map) if auto_map else Wave()
     model = WaveModel(config).eval(), tiny_tokenizer()
-    with pytest.raises(
-        ModelError, match=r"by AutoModel\.register\(Wave, WaveModel\), so that shorter ones can be made$"
-    ):
+    with pytest.raises(ModelError, match=r"with AutoModel\.register\(Wave, WaveModel\), so that it can be truncated$"):
         layers(model, tmp_path)
     AutoModel.register(Wave, WaveModel)
     try:
@@ -308,7 +306,7 @@ def test_an_unknown_class_is_one_line_and_a_registered_one_is_read(auto_map: dic
         with torch.no_grad():
             expected = model[0](tokens).last_hidden_state[0, -1]
         np.testing.assert_allclose(layers(model, tmp_path)[-1][2], expected, rtol=1e-5)
-        with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+        with pytest.raises(ModelError, match="needs its own code, which an export does not contain"):
             lp.export_model(model, tmp_path / "out", layer=1)
     finally:
         MODEL_MAPPING._extra_content.clear()
@@ -329,7 +327,7 @@ def test_neighbours_of_an_unknown_class_are_one_line(tmp_path: Path) -> None:
 
     wave, tokenizer = WaveModel(Wave()), tiny_tokenizer()
     wave.config = NoDepth()
-    with pytest.raises(ModelError, match="its configuration names no single number of blocks"):
+    with pytest.raises(ModelError, match="its configuration has no single number of blocks"):
         layers((wave, tokenizer), tmp_path)
     for kind, arguments, words in ((Needs, (1,), "making a copy of Needs failed"), (Reads, (), "of Reads failed")):
         AutoModel.register(Wave, kind, exist_ok=True)
@@ -352,7 +350,7 @@ def test_neighbours_of_an_unknown_class_are_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_loaded_model_cannot_be_is_one_line(option: dict[str, object]) -> None:
-    match = f"expected no {next(iter(option))} for a model that is given loaded, got (?!'hf_secret')"
+    match = f"expected no {next(iter(option))} for a loaded model, got (?!'hf_secret')"
     with pytest.raises(ModelError, match=match):
         lp.Model((None, None), **option)  # type: ignore[arg-type]
 
@@ -365,7 +363,7 @@ def test_a_loaded_model_is_run_like_a_named_one_and_loaded_as_it_is() -> None:
 
 def test_a_sentence_transformer_without_an_encoder_is_one_line() -> None:
     static = SentenceTransformer(modules=[StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=4)])
-    words = "a SentenceTransformer whose first module holds a model of transformers, got a SentenceTransformer"
+    words = "a SentenceTransformer whose first module is a model of transformers, got a SentenceTransformer"
     with pytest.raises(ModelError, match=words):
         resolve(static)
 

@@ -60,10 +60,10 @@ def test_the_token_is_kept_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keywords", "line"),
     [
-        ({"model_kwargs": {"torch_dtype": "auto"}}, "expected no torch_dtype in model_kwargs: dtype says that"),
-        ({"model_kwargs": {"revision": "x"}}, "expected no revision in model_kwargs: revision says that"),
-        ({"model_kwargs": {"config": 1}}, "expected no config in model_kwargs: layerprobe says that"),
-        ({"processor_kwargs": {"token": "x"}}, "expected no token in processor_kwargs: token says that"),
+        ({"model_kwargs": {"torch_dtype": "auto"}}, "expected no torch_dtype in model_kwargs: dtype sets that"),
+        ({"model_kwargs": {"revision": "x"}}, "expected no revision in model_kwargs: revision sets that"),
+        ({"model_kwargs": {"config": 1}}, "expected no config in model_kwargs: layerprobe sets that"),
+        ({"processor_kwargs": {"token": "x"}}, "expected no token in processor_kwargs: token sets that"),
     ],
 )
 def test_keywords_that_are_fields_are_refused(keywords: Any, line: str) -> None:

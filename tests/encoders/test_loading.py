@@ -169,7 +169,7 @@ def test_attention_implementations_that_transformers_knows(attn: str) -> None:
 
 @pytest.mark.parametrize("device", ["gpu", "", "cuda:x", "meta", "cuda:99"])
 def test_devices_that_do_not_exist(device: str) -> None:
-    message = f"expected a device (such as auto, cpu, cuda or cuda:1|that is there), got '{device}': "
+    message = f"expected (a device such as auto, cpu, cuda or cuda:1|an available device), got '{device}': "
     with pytest.raises(ModelError, match=message) as raised:
         resolve_device(device)
     assert "\n" not in str(raised.value)
@@ -364,7 +364,7 @@ def test_a_model_is_called_as_was_asked_for(checkpoint: Saved) -> None:
     assert (described.name, described.source) == ("our BERT", folder)
     plain = load_encoder(folder).description
     assert (plain.name, plain.source) == (folder, None)
-    with pytest.raises(ModelError, match="expected what to call bert, got ' '"):
+    with pytest.raises(ModelError, match="expected a display name for bert, got ' '"):
         Model("bert", display_name=" ")
 
 
@@ -395,4 +395,4 @@ def test_a_model_that_does_not_fit_is_named_before_it_is_loaded(
     assert "of memory in float32" not in caplog.text
     monkeypatch.setattr(loading, "_available_memory", lambda: 30_000)
     load_encoder(str(checkpoint("bert")))
-    assert "of memory in float32, and 29.3 KiB are free: use a machine with more memory" in caplog.text
+    assert "of memory in float32, but 29.3 KiB are free: use a machine with more memory" in caplog.text

@@ -64,13 +64,13 @@ def test_no_configuration(folder: Path) -> None:
 def test_a_folder_that_hides_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "model" / "logs").mkdir(parents=True)
-    assert_one_line("org/model", r"no config.json \(it hides the model that the Hub has by that name\): expected a Hug")
+    assert_one_line("org/model", r"no config.json \(it hides the Hub's model of that name\): expected a Hug")
 
 
 def test_a_configuration_that_asks_for_code_of_others(folder: Path) -> None:
     change_config(folder, _attn_implementation="kernels-community/attention")
     assert_one_line(
-        folder, "asks for attention by code of kernels-community/attention: read it, then allow it with --tr"
+        folder, "requests attention code from kernels-community/attention: review it, then allow it with --tr"
     )
 
 
@@ -165,7 +165,7 @@ def test_a_pickle_that_runs_code_is_refused(folder: Path) -> None:
     trace = folder / "it_ran"
     (folder / "model.safetensors").unlink()
     torch.save({"embeddings": Malicious(f"touch {trace}")}, folder / "pytorch_model.bin")
-    assert_one_line(folder, "are not loaded: the file holds more than tensors, or is damaged")
+    assert_one_line(folder, "the file contains more than tensors, or is damaged")
     assert not trace.exists()
 
 
@@ -182,7 +182,7 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
     trace = folder / "it_ran"
     (folder / "code.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     change_config(folder, model_type="own", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
-    assert_one_line(folder, "brings code of its own: read it, then allow it with --trust-remote-code")
+    assert_one_line(folder, "comes with its own code: review it, then allow it with --trust-remote-code")
     assert not trace.exists()
 
 
@@ -196,5 +196,5 @@ def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
 def test_modules_that_are_no_list_of_modules_are_refused_with_the_remedy(tmp_path: Path, modules: str) -> None:
     save_tiny("bert", tmp_path)
     (tmp_path / "modules.json").write_text(modules)
-    with pytest.raises(ModelError, match="modules, each with a type and a path below the model's folder; mend or"):
+    with pytest.raises(ModelError, match="modules, each with a type and a path below the model's folder; fix or"):
         resolve(str(tmp_path))

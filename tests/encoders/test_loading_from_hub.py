@@ -127,7 +127,7 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     assert configured == ["org/sentences", COMMIT, N_BLOCKS, "cls"], "expected sentence-transformers' configuration"
     no_model, no_revision, gated = refused
     assert no_model == (
-        "there is no model org/nothing on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
+        "there is no model org/nothing on the hub, and no folder of that name: check the spelling, or set HF_TOKEN"
     )
     assert no_revision == "org/tiny has no revision v9: expected a branch, tag or commit of the hub repository"
     assert gated == "org/gated is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
@@ -139,8 +139,8 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     names = ["org/tiny@v1", f"org/tiny@{COMMIT}", "org/sentences", "org/nothing"]
     again, by_commit, wrong, unknown = attempt(tmp_path, names, HF_HUB_OFFLINE="1")
     assert again == loaded
-    assert wrong.startswith("model.safetensors of org/sentences is not that of the hub, which has the checksum ")
-    assert wrong.endswith(f"remove {weights}, and it is downloaded again")
+    assert wrong.startswith("model.safetensors of org/sentences differs from the hub's file, whose checksum is ")
+    assert wrong.endswith(f"remove {weights} to download it again")
     assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS, "mean"]
     assert unknown == (
         "org/nothing is not in the local hub cache and the hub cannot be reached (HF_HUB_OFFLINE is set): "

@@ -140,7 +140,7 @@ def test_what_cannot_be_tried_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         checkpoint = resolve(Model(folder, cache_dir=tmp_path / "store"))
     assert (checkpoint.pooling, checkpoint.recipe.causal) == ("mean", False)
     (warning,) = extract(checkpoint, list(TEXTS)).warnings
-    assert warning.endswith("mean pooling, as the trial of its reading direction failed (no room for it)")
+    assert warning.endswith("mean pooling, because the test of its reading direction failed (no room for it)")
     assert extract(Model(folder, pooling="last", cache_dir=tmp_path / "store"), list(TEXTS)).pooling == "last"
 
 
@@ -202,7 +202,7 @@ def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     found = extract(given(model, Model(cache_dir=tmp_path / "store")), TEXTS)
     assert found.pooling == "last"
     assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
-    said = "is read with last pooling and the end token '[SEP]' after every text, as it reads from left to right"
+    said = "is read with last pooling and the end token '[SEP]' after every text, because it reads from left to right"
     assert found.warnings[0].endswith(said)
     written = extract(
         given(Model(str(model), end_token=False), Model(cache_dir=tmp_path / "store", pooling="last")),
@@ -248,9 +248,7 @@ def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, po
         found = extract(given(source, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
         last = found.layer(N_BLOCKS)
         np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
-        said = (
-            f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', as its sentence-transformers configuration"
-        )
+        said = f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', from its sentence-transformers"
         assert any(said in each for each in found.warnings)
 
 
@@ -292,7 +290,7 @@ def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(tmp_path: Pa
 
 def test_what_is_not_done_is_said(tmp_path: Path) -> None:
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean")
-    assert resolve(model).recipe.left_out == ("mean pooling, where its configuration has weightedmean",)
+    assert resolve(model).recipe.left_out == ("mean pooling, but its configuration has weightedmean",)
 
 
 def test_other_scores_are_said(tmp_path: Path) -> None:
@@ -305,12 +303,10 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
     )
     assert resolve(model).recipe.left_out == (
         "no prompt before documents: sentence-transformers does not use its 'passage' prompt for them",
-        "cosines, where its configuration has Manhattan distances",
+        "cosines, but its configuration has Manhattan distances",
     )
     warnings = export_model(model, tmp_path / "out", layer=1).warnings
-    assert any(
-        warning.endswith("keeps Manhattan distances; what layerprobe says of it is by cosines") for warning in warnings
-    )
+    assert any(warning.endswith("keeps Manhattan distances; layerprobe's results use cosines") for warning in warnings)
     card = (tmp_path / "out" / "README.md").read_text()
     assert ", the first 8 of 16 features, with Normalize as in the base model; compared by manhattan" in card
 
@@ -368,14 +364,14 @@ def test_a_tokenizer_that_reads_differently_once_saved_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encoder, "_reads_alike", lambda *_: False)
-    with pytest.raises(ModelError, match=r"the tokenizer of .* reads texts differently once saved"):
+    with pytest.raises(ModelError, match=r"the tokenizer of .* reads texts differently after saving"):
         export_model(save_tiny("bert", tmp_path / "model"), tmp_path / "out", layer=1)
 
 
 def test_an_end_token_that_cannot_be_appended_is_one_line(tmp_path: Path) -> None:
     folder = str(save_tiny("llama", tmp_path / "model", tokenizer=endless()))
     assert resolve(folder).recipe.end_token == ""
-    with pytest.raises(ModelError, match="cannot be made to append an end token: expected a fast one that has such a"):
+    with pytest.raises(ModelError, match="cannot append an end token: expected a fast tokenizer with such a"):
         resolve(Model(folder, end_token=True))
 
 
@@ -406,9 +402,7 @@ def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_n
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean", prompts=prompts)
     done = export_model(model, tmp_path / "out", layer=1)
     assert done.pooling == "weightedmean"
-    assert any(
-        "keeps its weightedmean pooling; what layerprobe says of it is by mean" in each for each in done.warnings
-    )
+    assert any("keeps its weightedmean pooling; layerprobe's results use mean" in each for each in done.warnings)
     assert resolve(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve(tmp_path / "bare").recipe.prompts == {}

@@ -67,7 +67,7 @@ def test_pooling_leaves_what_is_no_patch_out_of_the_mean(tmp_path: Path) -> None
     np.testing.assert_allclose(pool(states, mask, "mean"), states[:, 2:].mean(dim=1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(pool(states, mask, "max"), states[:, 2:].amax(dim=1))
     np.testing.assert_allclose(pool(states, mask, "cls"), states[:, 0])
-    with pytest.raises(DataError, match="no token comes last in an image"):
+    with pytest.raises(DataError, match="an image has no last token"):
         encoder.check_pooling("last")
     alone = load_encoder((build_vision("siglip"), processor()), device="cpu")
     with pytest.raises(DataError, match=r"pooling by mean or max, got cls: .* has no \[CLS\]"):
@@ -127,9 +127,9 @@ def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
         resolve(str(vision), items="text")
     with pytest.raises(DataError, match="reads texts, got images: give texts, or an image encoder"):
         resolve(str(text), items="image")
-    with pytest.raises(ModelError, match="has no image tower of its own: expected its name without :image"):
+    with pytest.raises(ModelError, match="has no separate image tower: use its name without :image"):
         resolve(f"{text}:image")
-    with pytest.raises(DataError, match="reads images, got the text 'a': give images"):
+    with pytest.raises(DataError, match="reads images, got the text 'a': pass images"):
         load_encoder(str(vision), device="cpu").tokenize(TEXTS)
     with pytest.raises(DataError, match="expected texts, got images without captions"):
         load_encoder(str(text), device="cpu").tokenize(items(tmp_path / "digits"))
@@ -143,7 +143,7 @@ def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_told(tmp_path: Path) -> None:
     model = build_vision("vit")
     next(model.parameters()).data.fill_(float("nan"))
-    with pytest.raises(ModelError, match="makes NaN or infinity of an image: expected finite states"):
+    with pytest.raises(ModelError, match="returns NaN or infinity for an image: check its weights"):
         load_encoder((model, processor()), device="cpu")
 
 
@@ -164,5 +164,5 @@ def test_models_of_stages_are_refused(model_type: str, settings: dict[str, objec
     model = AutoModel.from_config(AutoConfig.for_model(model_type, **settings))
     model.save_pretrained(tmp_path)
     processor().save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedArchitectureError, match=r"its blocks are in stages \(1, 1\) between which grid and"):
+    with pytest.raises(UnsupportedArchitectureError, match=r"its blocks form stages \(1, 1\) with different grids and"):
         resolve(Model(str(tmp_path)))

@@ -145,9 +145,11 @@ def test_vocabularies_that_cannot_be_cut_are_refused(tmp_path: Path, folders: di
     words["model"] = {"type": "WordLevel", "vocab": words["model"]["vocab"], "unk_token": "<unk>"}
     folder = shutil.copytree(folders["wordpiece"], tmp_path / "words")
     (folder / "tokenizer.json").write_text(json.dumps(words))
-    with pytest.raises(ModelError, match="a tokenizer of WordLevel, whose vocabulary cannot be cut: expected a fast"):
+    with pytest.raises(
+        ModelError, match="a tokenizer of WordLevel, whose vocabulary cannot be reduced: expected a fast"
+    ):
         tokens_to_keep(resolve(str(folder)), ENGLISH, "corpus")
-    with pytest.raises(ModelError, match=r"expected ids of tokens of .*, got 90000, which it has not"):
+    with pytest.raises(ModelError, match=r"expected token ids of .*, got 90000, which it does not have"):
         resolve(Model(str(folders["wordpiece"]), tokens=(0, 1, 90000)))
 
 
@@ -161,5 +163,5 @@ def test_a_model_that_reads_ids_otherwise_is_refused(folders: dict[str, Path], m
         return states + table.num_embeddings if table.num_embeddings == len(tokens) else states
 
     monkeypatch.setattr(torch.nn.Embedding, "forward", forward)
-    with pytest.raises(ModelError, match=f"with {len(tokens)} tokens alone it gives other states of texts of these"):
+    with pytest.raises(ModelError, match=f"with only {len(tokens)} tokens, texts of these tokens have other states"):
         load_encoder(whole.of_tokens(tokens))

@@ -126,7 +126,7 @@ def test_a_model_is_compared_with_what_became_of_it(models: list[Model]) -> None
     scores = score([given[0], tuned], toy_task_of("sts"))
     assert scores.labels[1] == "tuned"
     assert resolve(tuned).identity == resolve(given[1]).identity
-    with pytest.raises(ModelError, match="expected what to call a model that is given loaded, got ' '"):
+    with pytest.raises(ModelError, match="expected a display name for a loaded model, got ' '"):
         dataclasses.replace(tuned, display_name=" ")
 
 

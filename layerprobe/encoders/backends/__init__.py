@@ -1,1 +1,1 @@
-"""The same embeddings, computed by other libraries than torch on a CPU: which there are, checked and chosen."""
+"""The same embeddings computed by libraries other than torch on a CPU: registered, checked and chosen."""

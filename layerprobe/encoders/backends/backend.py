@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from layerprobe.encoders.backends.graph import Graph
 
 AUTO = "auto"
-"""The fastest backend that equals torch for a model."""
+"""The fastest backend that matches torch for a model."""
 TORCH = "torch"
-"""The encoder's own forward pass: of every model, on every device."""
+"""The encoder's own forward pass: for every model and device."""
 ONNX = "onnx"
-"""ONNX Runtime, which also runs what products of 8 bits are measured by."""
+"""ONNX Runtime, which also measures 8-bit products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,32 +31,32 @@ class Engine:
     """A library that runs graphs of encoders on a CPU."""
 
     name: str
-    """As registered, and of the extra that brings it."""
+    """Registered name, and name of the extra that installs it."""
     packages: tuple[str, ...]
-    """Whose versions its graphs depend on."""
+    """Packages whose versions its graphs depend on."""
     dtypes: tuple[str, ...]
-    """What it can compute in, on a processor that can."""
+    """Precisions it can compute in, if the processor can."""
     write: Callable[[ExportedProgram, Path], None]
-    """Make its files of a graph, in a folder."""
+    """Writes the library's files for a graph to a folder."""
     compile: Callable[[Path, str], Graph]
-    """Make it run the graph of a folder, in float32 or bfloat16, on as many threads as torch has."""
+    """Compiles the graph of a folder, in float32 or bfloat16, with torch's number of threads."""
 
     def versions(self) -> dict[str, str]:
         """Return the versions of its packages."""
         return {package: metadata.version(package) for package in self.packages}
 
     def check(self, device: str, dtype: str) -> None:
-        """Check that it is installed, and for a device and a precision."""
+        """Check that it is installed, and supports a device and a precision."""
         check_installed(self.name)
         if device != "cpu":
             raise ModelError(
-                f"expected a CPU for the backend {self.name}, got {device}: take {option('device', 'cpu')}, or "
+                f"expected a CPU for the backend {self.name}, got {device}: use {option('device', 'cpu')} or "
                 f"{option('backend', 'torch')}"
             )
         if dtype not in self.dtypes:
             raise ModelError(
                 f"expected {' or '.join(self.dtypes)} for the backend {self.name}, got {dtype}: "
-                f"take another {option('dtype')}, or {option('backend', 'torch')}"
+                f"use another {option('dtype')} or {option('backend', 'torch')}"
             )
 
 
@@ -69,11 +69,11 @@ BACKENDS = Registry(
         ONNX: "layerprobe.encoders.backends.engines:ONNX",
     },
 )
-"""All but torch, by name."""
+"""Backends other than torch, by name."""
 
 
 def backend_names() -> list[str]:
-    """Return what may be chosen: `AUTO`, `TORCH`, and every other backend."""
+    """Return the names to choose from: `AUTO`, `TORCH`, and every other backend."""
     return [AUTO, TORCH, *BACKENDS]
 
 
@@ -85,6 +85,6 @@ def check_backend(name: str) -> None:
 
 
 def check_installed(name: str) -> None:
-    """Raise MissingPackageError if the packages of a backend of layerprobe are not installed; imports none of them."""
+    """Raise MissingPackageError if the packages of one of layerprobe's backends are missing; imports none of them."""
     if name in EXTRAS:
         check_extra(name, needed_by=f"the backend {name}")

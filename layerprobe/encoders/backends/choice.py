@@ -1,4 +1,4 @@
-"""Which backend computes a model's embeddings: the one requested, or the fastest that equals torch."""
+"""Choice of the backend for a model's embeddings: the requested one, or the fastest that matches torch."""
 
 import contextlib
 import itertools
@@ -29,46 +29,46 @@ from layerprobe.versions import GRAPH_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSurvey:
-    """What every backend does for a model on this machine, by the name of the backend."""
+    """Speed and correctness of every backend for a model on this machine, by the name of the backend."""
 
     speeds: dict[str, float] = field(default_factory=dict)
-    """Tokens per second in a short measurement, of torch and the others that can be used; empty without another."""
+    """Tokens per second in a short measurement, for torch and the other usable backends; empty without another."""
     speedups: dict[str, Speedup] = field(default_factory=dict)
-    """How many times as fast as torch the others that can be used are."""
+    """Speed-up over torch of each other usable backend."""
     differences: dict[str, float] = field(default_factory=dict)
-    """The largest difference of any layer from torch in float32, as a share of the layer's largest feature."""
+    """Largest difference of any layer from torch in float32, as a share of the layer's largest feature."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Why the rest cannot be used."""
+    """Reason why each of the other backends cannot be used."""
     threads: int = 1
-    """With which speeds were measured."""
+    """Number of threads in the measurement."""
 
     @property
     def _fastest(self) -> str | None:
-        """The fastest other than torch, and before it one whose speedup interval is above 1; None without another."""
+        """The fastest other than torch, preferring those with a speed-up interval above 1; None without another."""
         return max(self.speedups, key=lambda name: (self.speedups[name][1] > 1, self.speedups[name]), default=None)
 
     @property
     def chosen(self) -> str:
-        """The backend that `auto` uses: the fastest whose speedup interval is above 1, else torch."""
+        """The backend that `auto` uses: the fastest with a speed-up interval above 1, else torch."""
         return self._fastest if self._fastest is not None and self.speedups[self._fastest][1] > 1 else TORCH
 
     @property
     def reason(self) -> str:
-        """Why it is chosen: how much faster than torch it is, or that the fastest other is not faster."""
+        """Reason for the choice: the speed-up over torch, or that the fastest other backend is not faster."""
         if self._fastest is None:
-            return "no other can be taken"
+            return "no other backend can be used"
         times, low, high = self.speedups[self._fastest]
         threads = counted(self.threads, "thread")
         figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95 % interval {low:.2f} to {high:.2f}"
-        return figures if low > 1 else f"{self._fastest} is {'slower' if high < 1 else 'as fast'} ({figures})"
+        return figures if low > 1 else f"{self._fastest} is {'slower' if high < 1 else 'not faster'} ({figures})"
 
     @property
     def table(self) -> Table:
-        """One row per backend: how fast it is, and what was found."""
+        """One row per backend: its speed and the result of its check."""
         outcomes = {
             TORCH: "",
             **{
-                name: f"equals torch at every layer (largest difference {of:.0e})"
+                name: f"matches torch at every layer (largest difference {of:.0e})"
                 for name, of in self.differences.items()
             },
             **self.problems,
@@ -89,16 +89,16 @@ class BackendSurvey:
 logger = logging.getLogger(__name__)
 
 USUAL_TEXTS = tuple(" ".join(PROBE_TEXTS[i:j]) for i, j in itertools.combinations(range(len(PROBE_TEXTS) + 1), 2))
-"""What speeds are measured on where no texts are given: sentences of unlike lengths."""
+"""Texts for measuring speed if none are given: sentences of different lengths."""
 MEASURED_TEXTS, MEASURED_TOKENS = 256, CPU_BATCH_TOKENS
 ROUNDS, SECONDS = (7, 15), 10.0
-"""Of the measurement: the least number of rounds, and the most, which ends once it has taken this long."""
+"""Smallest and largest number of rounds, and the seconds after which no further round starts."""
 
 
 def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
-    """Return what computes an encoder's embeddings by the backend of its options; None: torch.
+    """Return the graph that computes an encoder's embeddings with its chosen backend; None: torch.
 
-    With auto, a library that is not there, or does not equal torch for the model, is passed over.
+    With auto, libraries that are missing, or do not match torch for the model, are skipped.
     """
     name = model.asked.backend
     if name == AUTO:
@@ -113,9 +113,9 @@ def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
 
 
 def survey(encoder: Encoder, model: Resolved, texts: Sequence[str] = USUAL_TEXTS) -> BackendSurvey:
-    """Check every backend on a model here: whether it equals torch at every layer, and how fast it is.
+    """Check every backend on a model: whether it matches torch at every layer, and how fast it is.
 
-    Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
+    Speeds are measured on texts, with torch's number of threads. The survey is stored: `auto` uses the latest choice.
     """
     graphs: dict[str, Graph] = {}
     differences: dict[str, float] = {}
@@ -163,7 +163,7 @@ def _key(encoder: Encoder, model: Resolved) -> str | None:
 
 
 def _kept_choice(encoder: Encoder, model: Resolved) -> str:
-    """Return the backend that the latest survey chose; where there was none, one is made."""
+    """Return the backend chosen by the latest survey; without one, make a survey."""
     if (key := _key(encoder, model)) is None:
         return TORCH
     latest = Store(model.asked.cache_dir).load_result("backend-survey", key, BackendSurvey)
@@ -177,9 +177,9 @@ def _kept_choice(encoder: Encoder, model: Resolved) -> str:
 def timed_rounds(
     encoder: Encoder, graphs: dict[str, Graph], model: Resolved, texts: Sequence[str]
 ) -> tuple[Sequence[int], dict[str, list[float]]]:
-    """Return tokens by text, and seconds of torch and each graph for all, by round; in batches as of an extraction.
+    """Return tokens per text, and the seconds per round of torch and of each graph, in batches as in an extraction.
 
-    Every second round is in reverse. On one thread seconds are the process's own, whatever else runs on the machine.
+    Every second round runs in reverse. On one thread only the process's own time counts, whatever else runs.
     """
     drawn = np.random.default_rng(0).integers(len(texts), size=MEASURED_TEXTS)
     tokens = encoder.tokenize([texts[int(row)] for row in drawn], max_length=model.max_length)

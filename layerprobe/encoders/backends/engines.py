@@ -1,4 +1,4 @@
-"""Graphs of encoders by ONNX Runtime and by OpenVINO: how their files are made, and compiled."""
+"""Graphs of encoders for ONNX Runtime and OpenVINO: writing and compiling their files."""
 
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ from layerprobe.errors import ModelError, option
 
 def _write_onnx(program: torch.export.ExportedProgram, folder: Path) -> None:
     with quiet_export():
-        # what optimum looks for in a graph of token states; nothing here goes by it
+        # for optimum, in graphs of token states; unused here
         made: Any = torch.onnx.export(program, dynamo=True, verbose=False, output_names=["last_hidden_state"])
-        made.save(folder / "graph.onnx", external_data=True)  # a file of ONNX alone holds 2 GB
+        made.save(folder / "graph.onnx", external_data=True)  # a single ONNX file is limited to 2 GB
 
 
 def compile_onnx(file: Path) -> Graph:
-    """Make ONNX Runtime run the graph of a file, on as many threads as torch has."""
+    """Compile the graph of a file with ONNX Runtime, with torch's number of threads."""
     import onnxruntime
 
     onnxruntime.disable_telemetry_events()  # on by default on Windows
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 3  # errors: what it optimises away is nothing to warn of
+    settings.log_severity_level = 3  # errors only: removed nodes need no warning
     settings.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
     names = [graph_input.name for graph_input in session.get_inputs()]
@@ -52,32 +52,30 @@ def _write_openvino(program: torch.export.ExportedProgram, folder: Path) -> None
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
-    # openvino.convert_model does this, and sends word of it to its makers
+    # openvino.convert_model does the same, but sends telemetry
     frontend = FrontEndManager().load_by_framework("pytorch")
     with quiet_export():
-        decoder = TorchFXPythonDecoder.from_exported_program(program)  # read until the end of the conversion
+        decoder = TorchFXPythonDecoder.from_exported_program(program)  # must live until the end of the conversion
         try:
             graph = frontend.convert(frontend.load(decoder))
-        except Exception as error:  # a report of many lines; the last one says for what
+        except Exception as error:  # a report of many lines; the last one has the reason
             raise ModelError(str(error).strip().splitlines()[-1].strip("- ")) from None
     openvino.save_model(graph, folder / "graph.xml", compress_to_fp16=False)
 
 
 def compile_openvino(file: Path, dtype: str, **further: object) -> Graph:
-    """Make OpenVINO run the graph of a file, its own or one of ONNX, with further settings of its own."""
+    """Compile the graph of a file, OpenVINO's own or ONNX's, with OpenVINO and further settings."""
     import openvino
 
     core = openvino.Core()
     if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise ModelError(
-            f"expected a processor that computes in bfloat16, got one that does not: take {option('dtype', 'float32')}"
-        )
+        raise ModelError(f"this processor does not compute in bfloat16: use {option('dtype', 'float32')}")
     settings = {
-        # what it takes by itself is bfloat16 where the processor has it
+        # its default is bfloat16 if the processor supports it
         "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # other processes may have the same cores
+        "ENABLE_CPU_PINNING": False,  # other processes may use the same cores
         **further,
     }
     compiled = core.compile_model(file, "CPU", settings)

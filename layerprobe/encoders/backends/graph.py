@@ -1,4 +1,4 @@
-"""An encoder as one graph: token ids in, the pooled embeddings of every layer out; made once and kept on disk.
+"""An encoder as one graph from token ids to the pooled embeddings of every layer; made once and stored on disk.
 
 root/results/graphs/<key>/ has the library's own files and SHA256SUMS. A graph is compared with torch whenever it is
 opened.
@@ -34,29 +34,29 @@ from layerprobe.store.store import Store
 from layerprobe.versions import GRAPH_VERSION
 
 PLAIN = "eager"
-"""Attention of transformers that is written out."""
+"""transformers' attention written as plain products and a softmax."""
 FEATURES = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """An encoder and its pooling, compiled by a library other than torch."""
+    """An encoder with its pooling, compiled by a library other than torch."""
 
     backend: str
-    """The name of the engine."""
+    """Name of the engine."""
     run: Callable[[Batch], NDArray[np.float32]]
-    """A padded batch -> (layer, text, feature) float32."""
+    """Function from a padded batch to (layer, text, feature) float32."""
 
 
 Tokens = Literal["tokens"]
 TOKENS: Tokens = "tokens"
-"""In the place of a pooling: none."""
+"""Replaces a pooling: none."""
 
 
 class PooledLayers(nn.Module):
-    """An encoder in float32 with its pooling, so that only one embedding a text and layer leaves it.
+    """An encoder in float32 with its pooling; it outputs one embedding per text and layer.
 
-    With `TOKENS` in the place of a pooling it gives the states of tokens, at the last layer alone.
+    With `TOKENS` instead of a pooling it outputs the token states of the last layer only.
     """
 
     def __init__(self, encoder: Encoder, pooling: Pooling | Tokens) -> None:
@@ -66,7 +66,7 @@ class PooledLayers(nn.Module):
         self.pooling = pooling
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return (layer, text, feature), or (text, token, feature), float32 for (text, token) ids, padded on a side."""
+        """Return (layer, text, feature), or (text, token, feature), float32 for padded (text, token) ids."""
         values = (input_ids, attention_mask, token_type_ids)
         batch = {name: value for name, value in zip(FEATURES, values, strict=True) if value is not None}
         if self.pooling == TOKENS:
@@ -76,9 +76,9 @@ class PooledLayers(nn.Module):
 
 @without_autocast()
 def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False) -> torch.export.ExportedProgram:
-    """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
+    """Return an encoder and its pooling as a torch graph, for any number of texts and tokens.
 
-    Plain: with attention that is written out, instead of the one that the encoder computes with.
+    Plain: with attention as plain products and a softmax, instead of the encoder's own.
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
@@ -88,14 +88,14 @@ def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False
             (),
             kwargs=batch,
             dynamic_shapes=dict.fromkeys(batch, any_size),
-            strict=False,  # hooks, which tell the layers, run as they are
+            strict=False,  # the hooks that capture layers run unchanged
         )
 
 
 def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
-    """Return batches on which a graph is compared with torch: padded ones, texts alone, a long one, a single token.
+    """Return batches for comparing a graph with torch: padded ones, single texts, a long one, a single token.
 
-    The first has three texts or one length, several texts and tokens anyway: what a graph is made of.
+    The first has three texts, or one length, but several texts and tokens: graphs are traced on it.
     """
     tokens = encoder.tokenize([*PROBE_TEXTS, " ".join(PROBE_TEXTS * 64)], max_length=max_length)
     n_texts = len(PROBE_TEXTS)
@@ -109,7 +109,7 @@ def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
 def differences(
     graph: Graph, encoder: Encoder, pooling: Pooling, *, max_length: int | None = None
 ) -> tuple[float, ...]:
-    """Return by how much a graph differs from torch at every layer, as a share of the layer's largest feature."""
+    """Return the difference of a graph from torch at every layer, as a share of the layer's largest feature."""
     worst = np.zeros(encoder.n_layers)
     for batch in probes(encoder, max_length=max_length):
         expected = PooledLayers(encoder, pooling)(**batch).numpy()
@@ -124,10 +124,10 @@ def differences(
 @while_needed
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Silence what the exporters print, log and warn about; the graph is compared afterwards."""
+    """Silence what exporters print, log and warn; the graph is compared afterwards."""
     before, nothing = logging.root.manager.disable, logging.NullHandler()
     if not logging.root.handlers:
-        logging.root.addHandler(nothing)  # openvino logs by the root logger, which would get a handler for ever
+        logging.root.addHandler(nothing)  # openvino logs to the root logger, which would keep a handler for ever
     try:
         logging.disable(max(before, logging.WARNING))
         with without_warnings(), silence():
@@ -140,35 +140,35 @@ def quiet_export() -> Iterator[None]:
 logger = logging.getLogger(__name__)
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
-"""Difference from torch in float32 at most, as a share of a layer's largest feature."""
+"""Largest difference from torch in float32, as a share of a layer's largest feature."""
 
 _OPENING = threading.RLock()
-"""Neither torch.export nor what silences it is for several threads at once."""
+"""Lock: torch.export, and silencing it, are not thread-safe."""
 Opened = tuple[Graph, tuple[float, ...]]
-"""A graph, and by how much it differs from torch at every layer."""
+"""A graph, and its difference from torch at every layer."""
 
 
 def open_graph(engine: Engine, encoder: Encoder, model: Resolved) -> Opened:
-    """Return the graph of an encoder from the store; it is made first if it is not there.
+    """Return the graph of an encoder from the store; make it first if it is missing.
 
-    Waits for another process that is making the same graph, and for another thread that is opening any; makes a damaged
-    one again.
+    Waits for other processes that make the same graph, and for other threads that open any graph; replaces a damaged
+    graph.
     """
     root = Store(model.asked.cache_dir).root
     folder = _folder(engine, encoder, model, root)
     with _OPENING, locked(root, root / "locks" / f"{folder.name}.lock", wait=True):
         problems = list(folder_problems(folder))
         for problem in problems:
-            logger.warning("%s: making the graph again", problem)
+            logger.warning("%s: rebuilding the graph", problem)
         if problems or not (folder / SUMS).is_file():
             _make(engine, encoder, model, folder)
         return _compiled(engine, encoder, model, folder)
 
 
 def _folder(engine: Engine, encoder: Encoder, model: Resolved, root: Path) -> Path:
-    """Return the folder of the graph of an encoder, named by all that it depends on.
+    """Return the folder of an encoder's graph, named by everything that the graph depends on.
 
-    One graph serves float32 and bfloat16, all tokenizers that give the same features, and all processors.
+    One graph serves float32 and bfloat16, all tokenizers with the same features, and all processors.
     """
     key = digest(
         {
@@ -187,9 +187,9 @@ def _folder(engine: Engine, encoder: Encoder, model: Resolved, root: Path) -> Pa
 
 
 def _make(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -> None:
-    """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
+    """Make a graph with the encoder's own attention, or else with plain attention; keep the first that matches torch.
 
-    OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding next to windows.
+    OpenVINO's fused attention returns NaN where a token can attend to nothing, such as padding next to windows.
     """
     make_directory(folder.parent)
     for plain in (False, True) if encoder.model.config._attn_implementation != PLAIN else (True,):
@@ -215,25 +215,25 @@ def _compiled(engine: Engine, encoder: Encoder, model: Resolved, folder: Path) -
     wrong = [layer for layer, difference in enumerate(errors) if not difference <= TOLERANCES[dtype]]  # NaN is wrong
     if wrong:
         raise ModelError(
-            f"{engine.name} does not compute what torch does for {name}: layer {wrong[0]} differs by "
+            f"{engine.name} does not match torch for {name}: layer {wrong[0]} differs by "
             f"{errors[wrong[0]]:.1e} of its largest feature, expected at most {TOLERANCES[dtype]:.0e}; "
-            f"take {option('backend', 'torch')}"
+            f"use {option('backend', 'torch')}"
         )
     return graph, errors
 
 
 @contextlib.contextmanager
 def _one_line(engine: Engine, encoder: Encoder, doing: str) -> Iterator[None]:
-    """Turn what a library raises into one line; what cannot be written, or finds no memory, passes as it is."""
+    """Turn a library's error into one line; failed writes and exhausted memory pass unchanged."""
     try:
         yield
-    except Exception as error:  # exporters raise anything
+    except Exception as error:  # exporters raise all kinds of errors
         if isinstance(error, OSError) or is_out_of_memory(error):
             raise
         first: BaseException = error
-        while first.__cause__ is not None:  # what went wrong first stands behind advice
+        while first.__cause__ is not None:  # the original error is hidden behind advice
             first = first.__cause__
         raise ModelError(
-            f"{encoder.description.name} cannot {doing} {engine.name}: {first_sentence(first)}; take "
+            f"{encoder.description.name} cannot {doing} {engine.name}: {first_sentence(first)}; use "
             f"{option('backend', 'torch')}"
         ) from error

@@ -1,7 +1,7 @@
-"""Graphs whose products are of 8 bits, by the quantisers of ONNX Runtime. Knows a loaded encoder.
+"""Graphs with 8-bit products, by the quantisers of ONNX Runtime. Knows a loaded encoder.
 
-They do not equal torch, so that no command embeds texts by them; what they cost and lose can be measured, and files of
-them be written.
+They do not match torch, so no command embeds texts with them; their cost and loss can be measured, and their
+files written.
 """
 
 import contextlib
@@ -19,36 +19,36 @@ from layerprobe.errors import DataError, MissingPackageError, ModelError
 from layerprobe.names import nearest
 
 WEIGHTS, BOTH = "int8 weights", "int8"
-"""Weights alone are of 8 bits, in blocks of 128; or activations as well, rounded by the range of each as it comes."""
+"""8-bit weights in blocks of 128; or 8-bit activations as well, rounded by the range of each tensor at run time."""
 FILES = {
     "onnx": Path("onnx", "model_qint8_quantized.onnx"),
     "openvino": Path("openvino", "openvino_model_qint8_quantized.xml"),
 }
-"""The files that hold a graph with `BOTH`, by backend, where sentence-transformers looks for them."""
+"""Files of graphs with `BOTH`, by backend, at the paths where sentence-transformers looks for them."""
 FLOATS = {"openvino": ', "ov_config": {"INFERENCE_PRECISION_HINT": "f32"}'}
-"""What sentence-transformers is given besides the file, so that all else is computed in float32."""
+"""Further arguments for sentence-transformers, so that everything else is computed in float32."""
 _GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
-"""Activations that OpenVINO rounds together, and what it calls that."""
+"""Number of activations that OpenVINO rounds together, and its name for that setting."""
 
 
 def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the backends for which graphs of 8 bits are to be written, each once."""
+    """Return the backends for which 8-bit graphs are requested, each once."""
     if not isinstance(backends, Sequence):
         raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {backends!r}")
     names = tuple(dict.fromkeys([backends] if isinstance(backends, str) else backends))
     for name in names:
         if name not in FILES:
             raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {name!r}{nearest(name, FILES)}")
-        for engine in {ONNX.name: (ONNX,), OPENVINO.name: (ONNX, OPENVINO)}[name]:  # ONNX Runtime rounds for both
+        for engine in {ONNX.name: (ONNX,), OPENVINO.name: (ONNX, OPENVINO)}[name]:  # ONNX Runtime quantises for both
             engine.check("cpu", "float32")
     return names
 
 
 def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> dict[str, tuple[Graph, int]]:
-    """Return an encoder and its pooling as graphs, and the bytes of each, by backend and `WEIGHTS` or `BOTH`.
+    """Return an encoder and its pooling as graphs with their sizes in bytes, by backend and `WEIGHTS` or `BOTH`.
 
-    OpenVINO, whose own quantiser is another package, reads the weights that ONNX Runtime has rounded. Unless `every`,
-    it is `BOTH` by ONNX Runtime alone.
+    OpenVINO, whose own quantiser is a separate package, reads weights rounded by ONNX Runtime. Without `every`, only
+    `BOTH` by ONNX Runtime is returned.
     """
     with _rounded(encoder, pooling) as (weights, both):
         of_weights, of_both = (sum(part.stat().st_size for part in file.parent.iterdir()) for file in (weights, both))
@@ -66,13 +66,13 @@ def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> di
 
 
 def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
-    """Write an encoder as graphs with `BOTH` that give token states; return the number of its products of 8 bits."""
+    """Write an encoder as `BOTH` graphs that output token states; return the number of its 8-bit products."""
     with _rounded(encoder, TOKENS) as (weights, both):
         import onnx
 
         products = sum(node.op_type == "MatMulInteger" for node in onnx.load(both, load_external_data=False).graph.node)
         if not products:
-            raise ModelError(f"{encoder.description.name} has no product with weights to be computed in 8 bits")
+            raise ModelError(f"{encoder.description.name} has no matrix product with weights to compute in 8 bits")
         for file in (folder / FILES[backend] for backend in backends):
             file.parent.mkdir(exist_ok=True)
             if file.suffix == ".onnx":
@@ -83,27 +83,27 @@ def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
 
 
 def _write_openvino(weights: Path, file: Path) -> int:
-    """Write a graph with `WEIGHTS` as OpenVINO's, by which activations are rounded, too; return its bytes."""
+    """Write a `WEIGHTS` graph for OpenVINO that also rounds activations; return its size in bytes."""
     import openvino
 
     graph = openvino.Core().read_model(weights)
-    graph.set_rt_info(str(_GROUP), ["runtime_options", _ROUNDS])  # whoever reads the file rounds so
+    graph.set_rt_info(str(_GROUP), ["runtime_options", _ROUNDS])  # applies to every reader of the file
     openvino.save_model(graph, file, compress_to_fp16=False)
     return sum(part.stat().st_size for part in (file, file.with_suffix(".bin")))
 
 
 def read_int8(folder: Path, backend: str) -> Graph:
-    """Return the graph that `write_int8` wrote; it gives (text, token, feature) states."""
+    """Return the graph written by `write_int8`; it outputs (text, token, feature) states."""
     file = folder / FILES[backend]
     try:
         return compile_onnx(file) if file.suffix == ".onnx" else compile_openvino(file, "float32")
-    except Exception as error:  # the libraries raise anything
+    except Exception as error:  # the libraries raise all kinds of errors
         raise ModelError(f"{FILES[backend]} cannot be run by {backend}: {first_sentence(error)}") from error
 
 
 @contextlib.contextmanager
 def _rounded(encoder: Encoder, pooling: Pooling | Tokens) -> Iterator[tuple[Path, Path]]:
-    """Give the files of the graph of an encoder with `WEIGHTS` and with `BOTH`; errors meanwhile are one line."""
+    """Yield the files of an encoder's graph with `WEIGHTS` and with `BOTH`; errors meanwhile become one line."""
     ONNX.check(encoder.device.type, "float32")
     from onnx import load
     from onnxruntime.quantization import quantize_dynamic
@@ -116,7 +116,7 @@ def _rounded(encoder: Encoder, pooling: Pooling | Tokens) -> Iterator[tuple[Path
         with model_errors(encoder.description.name, "rounding to 8 bits", but=lambda error: isinstance(error, OSError)):
             try:
                 ONNX.write(exported(encoder, pooling), plain.parent)
-            except Exception:  # that of T5, with the attention it has; what is wrong otherwise is raised again
+            except Exception:  # as for T5 with its own attention; other errors are raised again
                 ONNX.write(exported(encoder, pooling, plain=True), plain.parent)
             with quiet_export():
                 rounded = MatMulNBitsQuantizer(load(plain), bits=8, is_symmetric=True, accuracy_level=1)

@@ -78,7 +78,7 @@ def tokenize_words(
         tokenized = _all_words if tokenizer.is_fast else _word_by_word
         for words, tokens, of_type, places, cut in tokenized(tokenizer, sentences, limit):
             if not tokens:
-                raise DataError(f"the tokenizer finds no token in the text {' '.join(words)[:60]!r}: drop it")
+                raise DataError(f"the tokenizer finds no token in the text {' '.join(words)[:60]!r}: remove it")
             ids.append(tokens)
             first.append(places)
             types.append(of_type if token_types else [])

@@ -187,10 +187,10 @@ def test_a_graph_is_made_once_and_again_when_damaged(
     (folder,) = graphs(tmp_path)
     (folder / "graph.toy").write_bytes(b"a grapf")
     graph_of(encoder, given(checkpoint, options))
-    assert "graph.toy: its checksum does not match the recorded one: making the graph again" in caplog.text
+    assert "graph.toy: its checksum does not match the recorded one: rebuilding the graph" in caplog.text
     (folder / "graph.toy").unlink()
     graph_of(encoder, given(checkpoint, options))
-    assert "graph.toy: the file is missing: making the graph again" in caplog.text
+    assert "graph.toy: the file is missing: rebuilding the graph" in caplog.text
     (folder / "SHA256SUMS").unlink()
     graph_of(encoder, given(checkpoint, options))
     assert len(made) == 4
@@ -245,7 +245,7 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
     assert graph_of(encoder, given(checkpoint, options_of(tmp_path, "auto"))) is None
     found = survey(encoder, given(checkpoint, options_of(tmp_path, "auto")))
     assert found.chosen == "torch"
-    assert found.reason == "no other can be taken"
+    assert found.reason == "no other backend can be used"
     assert list(found.problems) == ["openvino", "onnx"]
     assert all("not installed" in problem for problem in found.problems.values())
 
@@ -258,10 +258,10 @@ def test_an_unknown_backend_is_refused() -> None:
 @needs("onnx")
 def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("bert")
-    with pytest.raises(ModelError, match="expected float32 for the backend onnx, got bfloat16: take another --dtype"):
+    with pytest.raises(ModelError, match="expected float32 for the backend onnx, got bfloat16: use another --dtype"):
         graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16")))
     elsewhere = dataclasses.replace(encoder, device=torch.device("cuda"))
-    with pytest.raises(ModelError, match="expected a CPU for the backend onnx, got cuda: take --device cpu"):
+    with pytest.raises(ModelError, match="expected a CPU for the backend onnx, got cuda: use --device cpu"):
         graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "onnx")))
     assert graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "auto"))) is None
 
@@ -269,7 +269,7 @@ def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
 @needs("openvino")
 def test_a_model_that_does_not_export_is_refused_with_the_reason(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("fnet")
-    with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten.*; take --backend torch"):
+    with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten.*; use --backend torch"):
         graph_of(encoder, given(checkpoint, options_of(tmp_path, "openvino")))
     assert graphs(tmp_path) == []
 
@@ -292,7 +292,7 @@ def test_a_graph_that_computes_something_else_is_refused(
 
     toy = dataclasses.replace(BACKENDS["onnx"], compile=shifted)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
-    with pytest.raises(ModelError, match=r"onnx does not compute what torch does for .* layer 2 differs by 1\.0e-02"):
+    with pytest.raises(ModelError, match=r"onnx does not match torch for .* layer 2 differs by 1\.0e-02"):
         graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
     assert len(made) == 2  # the second of the plain attention
     assert graphs(tmp_path) == []
@@ -377,14 +377,14 @@ def test_a_speed_has_the_interval_of_its_median() -> None:
         (
             {"onnx": (1.04, 0.97, 1.6)},
             "torch",
-            "onnx is as fast (1.04 times as fast as torch with 1 thread, 95 % interval 0.97 to 1.60)",
+            "onnx is not faster (1.04 times as fast as torch with 1 thread, 95 % interval 0.97 to 1.60)",
         ),
         (
             {"onnx": (0.5, 0.4, 0.6)},
             "torch",
             "onnx is slower (0.50 times as fast as torch with 1 thread, 95 % interval 0.40 to 0.60)",
         ),
-        ({}, "torch", "no other can be taken"),
+        ({}, "torch", "no other backend can be used"),
     ],
 )
 def test_what_is_faster_beyond_its_interval_is_chosen(speedups: dict[str, Speedup], chosen: str, reason: str) -> None:

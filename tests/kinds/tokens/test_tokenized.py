@@ -126,5 +126,5 @@ def test_lengths_without_room_and_sentences_without_tokens_are_refused(encoder: 
         tokenize_words(encoder, SENTENCES, max_length=2)
     bare = byte_level(prefix=False)
     bare.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
-    with pytest.raises(DataError, match="the tokenizer finds no token in the text '': drop it"):
+    with pytest.raises(DataError, match="the tokenizer finds no token in the text '': remove it"):
         tokenize_words(dataclasses.replace(encoder, tokenizer=bare), [[]])

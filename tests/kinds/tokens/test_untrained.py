@@ -77,7 +77,7 @@ def test_a_full_disk_is_seen_before_states_are_written(model: Path, monkeypatch:
     encoder = load_encoder(str(model), device="cpu")
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with (
-        pytest.raises(StoreError, match=r"cannot keep token states .*No space left on device.*: free space, or name"),
+        pytest.raises(StoreError, match=r"cannot store token states .*No space left on device.*: free space, or name"),
         kept_token_states(encoder, encoder.tokenize(["a b c"]), np.array([0]), np.array([1])),
     ):
         pass
