@@ -1,1 +1,1 @@
-"""A truncated encoder as a folder that transformers and sentence-transformers load."""
+"""A truncated encoder as a folder for transformers and sentence-transformers."""

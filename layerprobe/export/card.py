@@ -1,4 +1,4 @@
-"""The model card of an export: what its template, card.md.jinja, is filled with. Knows no files and no models."""
+"""The model card of an export: values for its template, card.md.jinja. Knows no files and no models."""
 
 import json
 import re
@@ -36,7 +36,7 @@ _IMAGE_POOLING: dict[Pooling, tuple[str, str]] = {
     "cls": (Markup("the first token, [CLS]"), "states[:, 0]"),
     "max": ("the maximum over the patches", "states[:, {n}:].amax(dim=1)"),
 }
-"""In words, and as code of torch, with {n} tokens before the patches."""
+"""In words, and as torch code, with {n} tokens before the patches."""
 
 
 def card(
@@ -57,18 +57,18 @@ def card(
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
 
     Args:
-        model: The model before truncation and fine-tuning.
-        layer: Blocks kept.
+        model: Description of the model before truncation and fine-tuning.
+        layer: Number of kept blocks.
         layout: How token states become one embedding.
         loader: The auto class of transformers that makes the bare encoder.
-        padding_invariant: Whether texts of unequal length can share a batch.
-        run: The run of fine-tuning that it is of.
-        origin: What that run started from; given with it.
-        runs: Those of this layer with every seed that is available, that one among them.
+        padding_invariant: Whether texts of different lengths can share a batch.
+        run: The exported fine-tuning run.
+        origin: Where that run started; required with it.
+        runs: Available runs of this layer with all seeds, including that one.
         finding: Evidence for the choice of the layer.
-        made: How it was made and what was measured of it.
-        int8: Its graphs with products of 8 bits.
-        changes: What of it is not as in the base model, in words.
+        made: How the model was made and what was measured.
+        int8: Its 8-bit graphs.
+        changes: Differences from the base model, in words.
     """
     images, settings = layout.n_extra is not None, layout.source.settings if layout.source else {}
     pooling = f"{layout.pooled} pooling" if layout.pooled != layout.pooling else _POOLING[layout.pooling]
@@ -114,7 +114,7 @@ def card(
 
 
 def escaped(text: str) -> str:
-    r"""Return `text` as one line in which Markdown and HTML see no markup.
+    r"""Return `text` on one line, escaped for Markdown and HTML.
 
     Examples:
         >>> escaped("a|b <i>\n*c*")
@@ -124,7 +124,7 @@ def escaped(text: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a hub id, or the last part of a path, so that local folders stay private.
+    """Return a hub id, or the last part of a path, to keep local folders private.
 
     Examples:
         >>> shown_name("org/data"), shown_name("/home/someone/pairs.csv"), shown_name("../pairs.csv")
@@ -147,7 +147,7 @@ def _is_on_hub(model: ModelDescription) -> bool:
 
 
 def _metadata(model: ModelDescription, *, images: bool) -> str:
-    """Return the YAML in front of the card."""
+    """Return the YAML front matter of the card."""
     hub_id = (
         (model.source or model.name)
         .partition(" (random init")[0]
@@ -162,14 +162,14 @@ def _metadata(model: ModelDescription, *, images: bool) -> str:
         library_name=library,
         pipeline_tag=task,
         tags=[library, task, *(() if images else ("feature-extraction",)), "layerprobe", "truncated"],
-        # a local folder is no model that anyone else could look up
+        # nobody else can look up a local folder
         base_model=hub_id.partition("@")[0] if _is_on_hub(model) else None,
     )
     return data.to_yaml()
 
 
 def _blocks(model: ModelDescription, layer: int) -> str:
-    """Return which blocks are kept, after "the embeddings"."""
+    """Return the kept blocks in words, to follow "the embeddings"."""
     if layer and model.blocks is not None:
         n_blocks = len(model.whole_parameters or model.parameters) - 1
         return f"and block{'s' * (layer > 1)} {', '.join(map(str, model.blocks[:layer]))} of {n_blocks}"
@@ -179,13 +179,11 @@ def _blocks(model: ModelDescription, layer: int) -> str:
 
 
 def _fine_tuning(run: FineTuningRun, origin: RunOrigin, runs: Sequence[FineTuningRun]) -> dict[str, object]:
-    """Return what the card says of the fine-tuning: of several seeds, the mean counts."""
+    """Return the card's values on fine-tuning; with several seeds, the mean counts."""
     seeds = "One seed: the spread over seeds is unknown."
     if len(runs) > 1:
         numbers = ", ".join(str(other.seed) for other in runs)
-        seeds = (
-            f"Of the best epoch of each of the seeds {numbers}; the score of this layer is the mean, not one seed's."
-        )
+        seeds = f"Best epoch of each of the seeds {numbers}; the score of this layer is the mean over seeds."
     return {
         "data": shown_name(origin.task),
         "pairs": origin.pairs,
@@ -197,9 +195,9 @@ def _fine_tuning(run: FineTuningRun, origin: RunOrigin, runs: Sequence[FineTunin
 
 
 def _scores(run: FineTuningRun, runs: Sequence[FineTuningRun]) -> Iterator[tuple[str, ...]]:
-    """Yield the table of scores: its header, and a row a metric."""
+    """Yield the table of scores: the header, then one row per metric."""
     if len(runs) < 2:
-        yield "Metric", "of this model" if run.protocol.kept_epoch else "of the best epoch"
+        yield "Metric", "this model" if run.protocol.kept_epoch else "best epoch"
     else:
         yield "Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {run.seed}"
     for split in ("test",) if run.protocol.kept_epoch else ("validation", "test"):

@@ -1,4 +1,4 @@
-"""A loaded encoder and a layer -> a verified folder. Knows encoders and folders, no hub and no command line."""
+"""From a loaded encoder and a layer to a verified folder. Knows encoders and folders, no hub and no command line."""
 
 import json
 import os
@@ -34,25 +34,25 @@ from layerprobe.names import some
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import Undrawn, without_autocast
 
-# Largest difference of any feature of an embedding after loading back.
+# Largest difference of any feature of an embedding after reloading.
 TOLERANCE = 1e-5
-# Mean cosine of embeddings in 8 bits to those in float32, below which a graph is no export of the model.
+# Smallest mean cosine between embeddings in 8 bits and in float32 of an exported graph.
 LEAST = 0.9
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
-_ADVICE = "choose another place for the export"
+_ADVICE = "choose another folder for the export"
 
 Found = tuple[float, bool, tuple[Int8File, ...]]
-"""The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, whether embeddings by
-sentence-transformers were compared, too, and the graphs of 8 bits."""
+"""The largest difference of any feature of an embedding after reloading, 0 .. 1e-5, whether embeddings by
+sentence-transformers were compared as well, and the 8-bit graphs."""
 
 
 def write_checkpoint(
     encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: Callable[..., str], overwrite: bool = False
 ) -> Found:
-    """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
+    """Write the encoder truncated at `layer` as a folder: complete and verified at `out`, or not at all.
 
-    The encoder is on a CPU in float32, with its final norm where it has one; `card` gives the text of README.md,
-    of `int8` what was found of graphs in 8 bits; see `check_target` for `out` and `overwrite`.
+    The encoder is on a CPU in float32, with its final norm if it has one; `card` returns the text of README.md,
+    given the results of 8-bit graphs as `int8`; see `check_target` for `out` and `overwrite`.
     """
     target = check_target(out, overwrite=overwrite)
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
@@ -68,8 +68,8 @@ def write_checkpoint(
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
     """Return the real path of a folder that may be written.
 
-    An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that is no
-    export, nor the local model `source` that is exported, nor files that others put into an export.
+    With `overwrite` an earlier export is replaced, but nothing else: neither another model, nor the exported
+    local model `source`, nor files that others added to an export.
     """
     target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=_ADVICE):
@@ -81,26 +81,26 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
             return target
     if not is_export(target):
         raise DataError(
-            f"{out} holds files of others, which are never replaced: choose another folder, or delete this one "
-            f"yourself, if it is an export whose {SUMS} is missing or damaged"
+            f"{out} has files that layerprobe did not write and never replaces: choose another folder, or delete it "
+            f"yourself if it is an export whose {SUMS} is missing or damaged"
         )
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
-        raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+        raise DataError(f"{out} is the folder of the model itself: choose another folder")
     if not overwrite:
         raise DataError(
-            f"{out} holds an earlier export: choose another folder, or replace it with {option('overwrite', True)}"
+            f"{out} contains an earlier export: choose another folder, or replace it with {option('overwrite', True)}"
         )
     files = (path for path in target.rglob("*") if path.is_symlink() or not path.is_dir())
     if more := sorted({path.relative_to(target).as_posix() for path in files} - {*listed_files(target), *FREE}):
         raise DataError(
-            f"{out} holds files that are not of the export, which is not replaced with them: {some(more)}: move them "
+            f"{out} contains files besides the export that would be lost: {some(more)}: move them "
             "elsewhere, or choose another folder"
         )
     return target
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether layerprobe wrote a folder as an export: its card says so, and its list of checksums."""
+    """Return whether layerprobe wrote a folder as an export: its card and its list of checksums show it."""
     card, names = folder / "README.md", listed_files(folder)
     if "config.json" not in names or names.isdisjoint((MODULES, IMAGES)) or not card.is_file():
         return False
@@ -108,7 +108,7 @@ def is_export(folder: Path) -> bool:
 
 
 def says(folder: Path, text: str) -> bool:
-    """Return whether a folder is an export as it was written, whose card has a text."""
+    """Return whether a folder is an unchanged export whose card contains a text."""
     target = from_home(folder)
     if not is_export(target) or next(folder_problems(target), None):
         return False
@@ -116,7 +116,7 @@ def says(folder: Path, text: str) -> bool:
 
 
 def kept_dtype(encoder: Encoder, declared: str) -> str:
-    """Return the dtype of a source where all weights are still of it, else float32, in which they are loaded."""
+    """Return the dtype of a source if all weights still have it, else float32, in which they are loaded."""
     dtype = DTYPES.get(declared)
     if dtype is None:
         return "float32"
@@ -125,7 +125,7 @@ def kept_dtype(encoder: Encoder, declared: str) -> str:
 
 
 def written_bytes(encoder: Encoder, declared: str) -> int:
-    """Return the bytes of the weights that an export of all layers writes, without the header of its file."""
+    """Return the bytes of the weights in an export of all layers, without the header of the file."""
     width = (DTYPES[kept_dtype(encoder, declared)] or torch.float32).itemsize
     tensors = {(t.data_ptr(), t.shape): t for t in with_pooler(encoder.model).state_dict().values()}  # shared ones once
     return sum(t.numel() * (width if t.is_floating_point() else t.element_size()) for t in tensors.values())
@@ -136,7 +136,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> 
     truncated.model = with_pooler(truncated.model)
     nn.Module.to(truncated.model, dtype=DTYPES[layout.dtype] or torch.float32)
     config = truncated.model.config
-    if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
+    if hasattr(config, "auto_map"):  # refers to code that is neither in the folder nor needed
         del config.auto_map
     tokenizer = encoder.tokenizer_to_save()
     with quiet_transformers():
@@ -146,9 +146,9 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> 
         return
     names = list(tokenizer.model_input_names)
     if not reads_token_types(truncated.model):
-        # GPT-2 and XLM would look the ids up among their words
+        # GPT-2 and XLM would look the ids up as words
         names = [name for name in names if name != "token_type_ids"]
-    # transformers 5 writes only the settings that a tokenizer was made with
+    # transformers 5 writes only a tokenizer's initial settings
     _change_json(
         folder / "tokenizer_config.json",
         drop=_PRIVATE,
@@ -161,7 +161,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> 
 
 
 def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a model with a pooler of zeros where transformers makes one, and would report that weights are missing."""
+    """Return a model with a pooler of zeros if transformers would create one and report missing weights."""
     if not pooler_option(type(model)):
         return model
     with MAKING_MODELS, Undrawn():
@@ -195,27 +195,27 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
     before = _embeddings_of_layer(encoder, layer, layout)
     after = _embeddings_of_folder(written, layout, written.probes)
     difference = float(np.abs(after - before).max())
-    if not difference <= TOLERANCE:  # NaN, too
+    if not difference <= TOLERANCE:  # or NaN
         raise ModelError(
-            f"the exported layer {layer} of {expected.name} gives other embeddings when it is loaded back (by "
-            f"{difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported; run `layerprobe check` on it"
+            f"the exported layer {layer} of {expected.name} has other embeddings after reloading (difference "
+            f"{difference:.1e}, allowed {TOLERANCE:.0e}): nothing was exported; run `layerprobe check` on it"
         )
     return difference
 
 
 def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float | None:
-    """Return how far what sentence-transformers encodes by a folder is from what it does by the source, its blocks cut.
+    """Return the difference between sentence-transformers' embeddings by a folder and by the truncated source.
 
-    None where there is no such source, something else was requested, or sentence-transformers is not installed.
+    None if there is no such source, options differ from it, or sentence-transformers is not installed.
     """
     source, name = layout.source, encoder.description.name
     if source is None or layout.changed or (modules := source.find(MODULES)) is None:
         return None
     try:
         from sentence_transformers import SentenceTransformer
-    except ImportError:  # or it does not go with the installed transformers
+    except ImportError:  # or it does not fit the installed transformers
         return None
-    fetch_modules(source)  # also of those that are not kept
+    fetch_modules(source)  # including those that are not kept
     with quiet_transformers(), MAKING_MODELS, model_errors(name, "encoding by sentence-transformers"):
         check_activations(source, name=name)
         whole, written = (
@@ -229,7 +229,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         for i in reversed(range(1, len(source.rows))):
             if i not in layout.behind:
                 del whole[i]
-        # one text is longer than the limit, unless that is far away
+        # one text is longer than the limit, unless the limit is high
         near = layout.max_length if layout.max_length <= DEFAULT_MAX_LENGTH else 0
         long = " ".join(PROBE_TEXTS * (1 + near // 20))  # they have more than 20 words
         texts, how = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS), long], {"batch_size": 1, "show_progress_bar": False}
@@ -239,21 +239,21 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
             for model in encoders
         )
     difference = float(np.abs(after - before).max()) if after.shape == before.shape else np.inf
-    if not difference <= TOLERANCE:  # NaN, too
+    if not difference <= TOLERANCE:  # or NaN
         raise ModelError(
-            f"by sentence-transformers, the exported layer {layer} of {name} gives other embeddings than the model cut "
-            f"at that layer (by {difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported"
+            f"in sentence-transformers, the exported layer {layer} of {name} has other embeddings than the model cut "
+            f"at that layer (difference {difference:.1e}, allowed {TOLERANCE:.0e}): nothing was exported"
         )
     return difference
 
 
 def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File, ...]:
-    """Write the graphs of 8 bits, and return how far they are from the model in float32."""
+    """Write the 8-bit graphs, and return their differences from the model in float32."""
     name, files = encoder.description.name, list[Int8File]()
     if not layout.int8:
         return ()
     if layout.n_extra is not None:
-        raise DataError("expected a model of texts to write in 8 bits, got one of images")
+        raise DataError("expected a text model to write in 8 bits, got an image model")
     written = load_encoder(Model(str(folder), display_name=name), device="cpu")
     write_int8(written, folder, layout.int8)
     expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)
@@ -281,7 +281,7 @@ def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File
 @without_autocast()
 @torch.inference_mode()
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
-    """Return the embeddings of the probe texts as extraction has them, from the whole model."""
+    """Return the embeddings of the probe texts as in extraction, from the full model."""
     tokens = encoder.tokenize(prompted(layout.prompt, encoder.probes), max_length=layout.max_length)
     embeddings = []
     for rows in _batches(encoder, encoder.probes):
@@ -296,9 +296,9 @@ def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArra
 def _embeddings_of_folder(
     written: Encoder, layout: Layout, probes: Sequence[str], graph: Graph | None = None
 ) -> NDArray[np.float32]:
-    """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model.
+    """Return the embeddings as a user of the folder would compute them, passing all tokenizer outputs to the model.
 
-    The model runs by torch, or by a graph of its token states.
+    The model runs with torch, or as a graph of its token states.
     """
     embeddings = []
     for rows in _batches(written, probes):
@@ -316,12 +316,12 @@ def _embeddings_of_folder(
 
 
 def _as_the_card_says(states: Tensor, layout: Layout) -> Tensor:
-    """Return the embeddings of images of (image, token, feature) states in words that the card has, too."""
+    """Return the embeddings of images from (image, token, feature) states by the code on the card."""
     patches = states[:, layout.n_extra :]
     return states[:, 0] if layout.pooling == "cls" else patches.mean(1) if layout.pooling == "mean" else patches.amax(1)
 
 
 def _batches(encoder: Encoder, probes: Sequence[str]) -> Iterator[list[int]]:
-    """Yield one batch of all texts, or one each where padding would change them."""
+    """Yield one batch of all texts, or single texts if padding would change them."""
     rows = list(range(len(probes)))
     return iter([rows] if encoder.padding_invariant else [[row] for row in rows])

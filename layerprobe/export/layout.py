@@ -1,4 +1,4 @@
-"""The files that make a Hugging Face checkpoint a sentence-transformers folder, and the result of an export.
+"""The files that turn a Hugging Face checkpoint into a sentence-transformers folder, and the result of an export.
 
 Knows JSON; needs no sentence-transformers.
 """
@@ -27,20 +27,20 @@ from layerprobe.results.table import Table, named_values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Int8File:
-    """A graph of the exported encoder with products of 8 bits, which was read back and run."""
+    """A graph of the exported encoder with 8-bit products, which was reloaded and run."""
 
     backend: str
-    """What runs it: onnx or openvino."""
+    """Library that runs it: onnx or openvino."""
     file: str
-    """In the folder."""
+    """Path in the folder."""
     size: int
-    """Bytes, with the files that belong to it."""
+    """Size in bytes, with the files that belong to it."""
     n_texts: int
-    """On which it was compared with the model in float32."""
+    """Number of texts on which it was compared with the model in float32."""
     cosine: float
-    """Of its pooled embeddings to those in float32: the mean over texts, -1 to 1."""
+    """Mean cosine over texts between its pooled embeddings and those in float32, -1 to 1."""
     lowest: float
-    """That of the worst text."""
+    """Lowest cosine of any text."""
 
     @property
     def difference_text(self) -> str:
@@ -52,57 +52,57 @@ class Int8File:
 
 
 def parameters_phrase(n: int, whole: int) -> str:
-    """Return how many parameters a model has, and the whole one.
+    """Return the number of parameters of a model, compared with the full one.
 
     Examples:
         >>> parameters_phrase(300, 4000), parameters_phrase(4000, 4000)
-        ('300 instead of 4,000', '4,000, those of the whole model')
+        ('300 instead of 4,000', '4,000, as in the full model')
     """
-    return f"{n:,} instead of {whole:,}" if n != whole else f"{n:,}, those of the whole model"
+    return f"{n:,} instead of {whole:,}" if n != whole else f"{n:,}, as in the full model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExportResult(Shown):
-    """A truncated encoder on disk, whose embeddings were compared with the model's own."""
+    """A truncated encoder on disk, whose embeddings were compared with the original model's."""
 
     path: str
-    """The folder."""
+    """Path of the folder."""
     model: str
-    """The model that was truncated."""
+    """Name of the truncated model."""
     revision: str
-    """Its commit, or the content digest of a local folder."""
+    """Commit of the model, or the content digest of a local folder."""
     layer: int
-    """Blocks kept."""
+    """Number of kept blocks."""
     n_blocks: int
-    """Blocks of that model."""
+    """Number of blocks of the original model."""
     parameters: int
-    """Of the truncated model, without the pooler."""
+    """Number of parameters of the truncated model, without the pooler."""
     whole_parameters: int
-    """Of the whole model, all of its blocks with it, without the pooler."""
+    """Number of parameters of the original model with all of its blocks, without the pooler."""
     pooling: str
-    """How token states become one embedding."""
+    """Pooling of token states."""
     modules: tuple[str, ...]
-    """What stands behind the encoder in sentence-transformers; empty of an image encoder."""
+    """Modules after the encoder in sentence-transformers; empty for an image encoder."""
     max_length: int | None
-    """Tokens a text at most; None of an image encoder."""
+    """Most tokens per text; None for an image encoder."""
     prompt: str
-    """Put before every text."""
+    """Prefix of every text."""
     difference: float
     """Largest difference of any feature of an embedding before and after."""
     compared_with: Literal["layer", "source"]
-    """What it was compared with: the pooled layer, or also what sentence-transformers encodes by the source, cut."""
+    """Reference of the comparison: the pooled layer, or also sentence-transformers' embeddings by the cut source."""
     warnings: tuple[str, ...]
-    """What a user of the folder should know."""
+    """Warnings for users of the folder."""
     dtype: str = field(default="float32", metadata=RARE)
-    """What weights are kept in."""
+    """Precision of the weights."""
     changes: tuple[str, ...] = field(default=(), metadata=RARE)
-    """What of it is not as in the model, in words: precision, length, pooling, prompts."""
+    """Differences from the original model, in words: precision, length, pooling, prompts."""
     int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
-    """Graphs with products of 8 bits, where they were requested."""
+    """8-bit graphs, if requested."""
 
     @property
     def table(self) -> Table:
-        """A row a property of the folder."""
+        """One row per property of the folder."""
         rows = {
             "folder": self.path,
             "model": self.model,
@@ -115,7 +115,7 @@ class ExportResult(Shown):
             **({"prompt": repr(self.prompt)} if self.prompt else {}),
             **({"weights": self.dtype} if self.dtype != "float32" else {}),
             **({"changed": "; ".join(self.changes)} if self.changes else {}),
-            "loaded back": (f"the same embeddings to {self.difference:.0e}" if self.difference else "equal embeddings")
+            "reloaded": (f"the same embeddings to {self.difference:.0e}" if self.difference else "equal embeddings")
             + (", compared with the source's own encode" if self.compared_with == "source" else ""),
             **{
                 f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
@@ -126,7 +126,7 @@ class ExportResult(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """How many blocks were written, and what of them is not as in the model."""
+        """Number of blocks written, and differences from the original model."""
         facts = {"size": Fact(value=self.parameters, unit="parameters")}
         if self.parameters != self.whole_parameters:
             share = Fact(value=self.parameters / self.whole_parameters - 1, unit="share", better="lower")
@@ -159,19 +159,19 @@ class ExportResult(Shown):
 
 
 IMAGES = "embedding.json"
-# `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
+# `encode` uses the default prompt; `encode_query` and `encode_document` use those of their names, empty or not.
 _PROMPTS = ("default", "query", "document")
 _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
-"""What a module behind an encoder is made of."""
+"""Files of a module after an encoder."""
 
 
 FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
 TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
-"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
+"""Modules of sentence-transformers that suit any layer, and those trained on the last layer."""
 
 
 def check_modules(types: Sequence[str], *, name: str) -> None:
-    """Raise ModelError unless modules, by the full names of their classes, can stand behind another layer."""
+    """Raise ModelError unless modules, by full class names, can follow another layer."""
     kinds = [path.rpartition(".")[2] for path in types]
     odd = [
         path
@@ -180,9 +180,9 @@ def check_modules(types: Sequence[str], *, name: str) -> None:
     ]
     if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
         raise ModelError(
-            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
-            f"Pooling and {', '.join((*FOR_ANY_LAYER[1:], *TRAINED))} of sentence-transformers; a copy of the folder "
-            f"without {MODULES} is exported without them"
+            f"{name} has the modules {', '.join(odd or kinds)}, which cannot be exported: expected Transformer, "
+            f"Pooling and {', '.join((*FOR_ANY_LAYER[1:], *TRAINED))} of sentence-transformers; to export without "
+            f"them, remove {MODULES} from a copy of the folder"
         )
 
 
@@ -192,35 +192,35 @@ class Layout:
 
     pooling: Pooling
     width: int
-    """Features of a token state."""
+    """Number of features of a token state."""
     max_length: int
-    """Tokens a text at most, special tokens included."""
+    """Most tokens per text, special tokens included."""
     prompt: str
-    """Put before every text."""
+    """Prefix of every text."""
     n_extra: int | None = None
-    """Of a model of images: tokens before the patches, which mean and max leave out; None for one of texts."""
+    """For image models: number of tokens before the patches, which mean and max ignore; None for text models."""
     query_prompt: str = ""
-    """Put before every query in its place, where documents have another."""
+    """Prefix of every query instead, if documents have another."""
     document_prompt: str = ""
-    """Put before every document in its place."""
+    """Prefix of every document instead."""
     normalize: bool = False
-    """Whether embeddings get the length 1; of a source, its modules say so."""
+    """Whether embeddings are normalised to length 1; a source decides this by its modules."""
     dense: Path | None = None
-    """A Dense module that comes behind the pooling, for fewer features; without a source."""
+    """Folder of a Dense module after the pooling, for fewer features; only without a source."""
     int8: tuple[str, ...] = ()
-    """Backends for which the folder also has the encoder with products of 8 bits."""
+    """Backends with an 8-bit graph of the encoder in the folder."""
     source: SentenceModel | None = None
-    """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
+    """The sentence-transformers model whose settings are kept unless requested otherwise."""
     behind: tuple[int, ...] = ()
-    """Its modules that are kept, besides the encoder."""
+    """Numbers of its modules that are kept, besides the encoder."""
     changed: tuple[str, ...] = ()
-    """What is not as the source says, but as was requested, such as pooling and prompt."""
+    """Settings that were requested instead of the source's, such as pooling and prompt."""
     dtype: str = "float32"
-    """What weights are kept in."""
+    """Precision of the weights."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules behind the encoder."""
+        """Modules after the encoder."""
         if self.n_extra is not None:
             return ()
         if self.source is not None:
@@ -229,12 +229,12 @@ class Layout:
 
     @property
     def pooled(self) -> str:
-        """How token states are pooled, in a word."""
+        """Name of the pooling."""
         return self.pooling if self.source is None or "pooling" in self.changed else self.source.pooled
 
     @property
     def prompts(self) -> dict[str, str]:
-        """By the name that sentence-transformers gives them."""
+        """Prompts by their names in sentence-transformers."""
         if self.source is not None and "prompt" not in self.changed:
             return self.source.settings.get("prompts") or {}
         if self.query_prompt != self.document_prompt:
@@ -244,7 +244,7 @@ class Layout:
 
 @contextlib.contextmanager
 def source_of(recipe: Recipe) -> Iterator[SentenceModel | None]:
-    """Give the sentence-transformers model that a recipe is of, None without one; a loaded one is saved meanwhile."""
+    """Yield the sentence-transformers model of a recipe, None without one; a loaded model is saved temporarily."""
     if recipe.source is None or isinstance(recipe.source, SentenceModel):
         yield recipe.source
         return
@@ -254,12 +254,12 @@ def source_of(recipe: Recipe) -> Iterator[SentenceModel | None]:
 
 
 def write_layout(folder: Path, layout: Layout) -> None:
-    """Write what sentence-transformers needs next to a checkpoint: modules, pooling, length, prompt, similarity.
+    """Write the files that sentence-transformers needs with a checkpoint: modules, pooling, length, prompt, similarity.
 
-    Of a model of images, how its states become an embedding, for whoever reads it.
+    For image models, write how states become an embedding, as information.
     """
     if layout.n_extra is not None:
-        # sentence-transformers would take a mean over all tokens, [CLS] and registers with them
+        # sentence-transformers would average all tokens, including [CLS] and registers
         _write(folder / IMAGES, {"pooling": layout.pooling, "width": layout.width, "tokens_before": layout.n_extra})
         return
     modes = {key: mode == layout.pooling for mode, key in MODES.items()}
@@ -297,14 +297,14 @@ def write_layout(folder: Path, layout: Layout) -> None:
 
 
 def fetch_modules(source: SentenceModel) -> None:
-    """Have the files of all modules beside their list; of a model of the Hub those that are missing are downloaded."""
+    """Download missing files of all modules; local folders have them already."""
     for row in source.rows[1:]:
         for file in _FILES:
             source.find(f"{row['path']}/{file}")
 
 
 def check_activations(source: SentenceModel, *, name: str) -> None:
-    """Raise ModelError if a Dense module names an activation that is not of torch, as its code would run."""
+    """Raise ModelError if a Dense module has an activation from outside of torch, because its code would run."""
     for row in source.rows[1:]:
         if row["type"].endswith(".Dense") and (file := source.find(f"{row['path']}/config.json")) is not None:
             activation = str(_read(file).get("activation_function", "torch."))

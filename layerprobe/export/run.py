@@ -1,4 +1,4 @@
-"""A model or a fine-tuning run, and a layer -> a folder that others load."""
+"""Export a model or a fine-tuning run at a layer as a folder."""
 
 from __future__ import annotations
 
@@ -42,36 +42,36 @@ def export_model(
 ) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
 
-    The folder gives the embeddings that layerprobe has of that layer to 1e-5: it is loaded back and compared
-    before it gets its name. It appears whole or not at all.
+    The folder's embeddings match layerprobe's embeddings of that layer to 1e-5: it is reloaded and compared
+    before it gets its name. It appears completely or not at all.
 
-    Of a sentence-transformers model, modules, prompts, flags and length are kept, and where that library is installed,
-    what it encodes by the folder is compared with what it does by the model, its blocks cut. Modules that were trained
-    behind the last layer, such as Dense, are left out behind an earlier one; a warning says so.
+    For a sentence-transformers model, modules, prompts, flags and length are kept and, if that library is installed,
+    its embeddings by the folder are compared with those by the truncated model. Modules that were trained
+    on the last layer, such as Dense, are omitted at earlier layers; a warning says so.
 
     Args:
-        model: A name, a folder, a `Model` or a checkpoint, or the directory of a fine-tuning run whose model was saved;
-            of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own. Or what
-            a search found whose runs kept their weights.
-        out: The folder to write.
-        layer: Blocks kept, 0 .. n_blocks or -1 for all, or a result that chooses a layer, such as a prediction or a
-            finding; a run of TMFT has its own.
-        finding: Evidence for the card, of the same model.
-        made: How the model was made and what was measured of it, for the card.
-        dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
-        int8: Backends for which the folder also has the encoder with products of 8 bits, weights and activations, as
-            `shrink` measures it: "onnx" and "openvino". It is read back, and how far it is from float32 is reported.
+        model: A name, a folder, a `Model` or a checkpoint, or the directory of a fine-tuning run with saved weights;
+            for a joint run, any layer is available. Pooling, length and prompt are the model's; a run has its own. Or a
+            result of a search whose runs kept their weights.
+        out: Folder to write.
+        layer: Number of blocks to keep, 0 .. n_blocks or -1 for all, or a result that chooses a layer, such as a
+            prediction or a finding; a run of TMFT has its own.
+        finding: Evidence for the card, for the same model.
+        made: Description for the card: how the model was made and what was measured.
+        dense: For a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
+        int8: Backends with an 8-bit graph of the encoder in the folder, weights and activations, as
+            `shrink` measures it: "onnx" and "openvino". It is reloaded, and its difference from float32 is reported.
         overwrite: Replace an earlier export at `out`.
 
     Returns:
-        What was written, and by how much it differs.
+        The written folder, and its difference from the model.
 
     Raises:
-        ModelError: If the model cannot be loaded, needs code of its own, has modules that cannot be kept, or does
-            not come out the same.
+        ModelError: If the model cannot be loaded, needs its own code, has modules that cannot be kept, or
+            the export differs from it.
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
-        DataError: If an option contradicts the run, the finding is of another model, there is something at `out`, or 8
-            bits are requested of images or for another backend.
+        DataError: If an option contradicts the run, the finding is for another model, `out` is in use, or 8
+            bits are requested for images or for another backend.
         MissingPackageError: If the packages of such a backend are not installed.
         StoreError: If the folder cannot be written.
     """
@@ -82,8 +82,8 @@ def export_model(
         finding = finding or model
         if not model.weights.n_train:
             of_part = [
-                "these weights are of one run of the search, which saw a part of the labels: "
-                "find(..., final=True) uses all"
+                "these weights come from one run of the search, which used only part of the labels: "
+                "find(..., final=True) uses all of them"
             ]
         model, layer = _of_finding(model, layer), None
     source = _folder_of(model)
@@ -93,9 +93,9 @@ def export_model(
     notes: list[str] = []
     recipe, at_end = Recipe(), True
     if dense is not None:
-        lost = None if Path(dense, SUMS).is_file() else f"{dense} holds none"
+        lost = None if Path(dense, SUMS).is_file() else f"{dense} has none"
         if problem := next(folder_problems(Path(dense)), lost):
-            raise DataError(f"expected a map to fewer dimensions: {problem}; make the model smaller again")
+            raise DataError(f"expected a map to fewer dimensions: {problem}; run shrink again")
     if saved is None:
         if dense is not None:
             raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
@@ -127,10 +127,10 @@ def export_model(
         _check_options_agree(run, origin, layer, asked)
         layer = run.layer
         if asked.end_token is not None:
-            raise DataError(f"expected no {option('end_token')}: the run was fine-tuned with a tokenizer of its own")
+            raise DataError(f"expected no {option('end_token')}: the run has its own tokenizer")
         if asked.blocks is not None:
-            raise DataError(f"expected no {option('keep_blocks')}: the run has the blocks that it was fine-tuned with")
-        # what was appended in training is in the tokenizer that was saved
+            raise DataError(f"expected no {option('keep_blocks')}: the run has its own blocks")
+        # the saved tokenizer already appends it
         encoder = load(_resolved(Model(str(run.directory / MODEL), end_token=False), out))
         protocol = run.protocol
         pooling, max_length, prompt = protocol.pooling, protocol.max_length, origin.prompt
@@ -139,11 +139,11 @@ def export_model(
         declared, source_length = origin.dtype, origin.max_length
         normalize = "Normalize" in kinds
         if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
-            notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
+            notes = [f"the run was trained without {' and '.join(left)} of the model, and so is its export"]
         notes += of_part
     same = "revision", "random_init", "architecture", "n_blocks", "blocks"
     if finding is not None and any(getattr(finding.model, name) != getattr(described, name) for name in same):
-        raise DataError(f"expected a finding of {_which(described)}, got one of {_which(finding.model)}")
+        raise DataError(f"expected a finding for {_which(described)}, got one for {_which(finding.model)}")
     layout = Layout(
         pooling=pooling,
         width=encoder.description.hidden_size,
@@ -206,23 +206,23 @@ def export_model(
 
 
 def _changes(layout: Layout, declared: str, source_length: int | None) -> tuple[str, ...]:
-    """Return in words what an export has otherwise than its source."""
-    changes = [] if layout.dtype == declared else [f"weights in {layout.dtype}, the model's are in {declared}"]
+    """Describe the differences of an export from its source."""
+    changes = [] if layout.dtype == declared else [f"weights are in {layout.dtype} instead of {declared}"]
     if layout.n_extra is None and source_length not in (None, layout.max_length):
-        changes.append(f"texts are cut at {layout.max_length:,} tokens, by the model at {source_length:,}")
+        changes.append(f"texts are truncated at {layout.max_length:,} tokens instead of {source_length:,}")
     if layout.source is not None and "pooling" in layout.changed:
-        changes.append(f"{layout.pooled} pooling, the model has {layout.source.pooled}")
+        changes.append(f"{layout.pooled} pooling instead of {layout.source.pooled}")
     if layout.source is not None and "prompt" in layout.changed and layout.source.settings.get("prompts"):
-        changes.append("the prompt is as requested, the model has others")
+        changes.append("the requested prompt instead of the model's")
     return tuple(changes)
 
 
 def _as_source(
     layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Model, end_token: str
 ) -> tuple[Layout, list[str]]:
-    """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
+    """Return the layout of a sentence-transformers model with the requested changes, and notes.
 
-    Modules that were trained behind the last block of the whole model are kept `at_end`, where that comes last here.
+    Modules that were trained on the full model's last layer are kept `at_end`, that is, at full depth.
     """
     name, kinds = encoder.description.name, held.kinds
     of_others = [
@@ -243,34 +243,34 @@ def _as_source(
     layout = replace(layout, source=held, behind=modules, changed=tuple(changed), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in modules]:
-        notes.append(f"{name} without its {' and '.join(left)}, trained behind the last block of the whole model")
+        notes.append(f"{name} without its {' and '.join(left)}, which was trained on the last layer")
     if layout.pooled != layout.pooling:
-        notes.append(f"{name} keeps its {layout.pooled} pooling; what layerprobe says of it is by mean pooling")
+        notes.append(f"{name} keeps its {layout.pooled} pooling; layerprobe's results use mean pooling")
     if theirs := other_similarity(held.settings, kinds):
-        notes.append(f"{name} keeps {theirs}; what layerprobe says of it is by cosines")
+        notes.append(f"{name} keeps {theirs}; layerprobe's results use cosines")
     return layout, notes
 
 
 def _of_finding(finding: Finding, layer: int | None) -> Path:
-    """Return the directory of the run of the layer to keep; DataError where another layer is requested."""
+    """Return the directory of the finding's run at the layer to keep; DataError if another layer is requested."""
     weights = finding.weights
     if not weights.kept:
         raise DataError(
-            "expected a model, as in export_model(model, out, layer=finding), got a Finding whose runs kept no "
+            "expected a model, as in export_model(model, out, layer=finding), got a Finding whose runs saved no "
             "weights: find with save_models=True"
         )
     if finding.on_floor:
         raise DataError(
-            "expected a layer worth keeping, got a Finding in which no layer beats a trivial answer: give the model's "
+            "expected a layer worth keeping, got a Finding in which no layer beats a trivial answer: pass the model's "
             "name and a layer to export it"
         )
     if layer is not None and one_layer(layer, finding.model.n_blocks, of=finding.model.name) != finding.best_layer:
-        raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")
+        raise DataError(f"expected layer {finding.best_layer}, the one the search kept, got {layer}")
     return Path(weights.directory)
 
 
 def _folder_of(model: ModelLike) -> Path | None:
-    """Return the folder of a local model."""
+    """Return the folder of a local model, None for others."""
     if isinstance(model, Resolved):
         name = model.source
     elif isinstance(model, Model) and isinstance(model.name, str):
@@ -284,14 +284,14 @@ def _folder_of(model: ModelLike) -> Path | None:
 
 
 def _resolved(model: ModelLike, out: Path) -> Resolved:
-    """Return the checkpoint of a model that needs no code of its own; an error says if `out` looks like the model."""
+    """Return the checkpoint of a model without its own code; errors mention it if `out` looks like the model."""
     try:
         checkpoint = resolve(model)
     except ModelError as error:
         if "trust_remote_code" in str(error.__cause__):
             raise _needs_code(model.full_name if isinstance(model, Model) else str(model)) from error
         if (out / "config.json").is_file():
-            raise ModelError(f"{error}; {out} holds a model: if that is the one to export, it comes first") from error
+            raise ModelError(f"{error}; {out} contains a model: to export that one, put it first") from error
         raise
     if not getattr(known_class(checkpoint.config), "__module__", "").startswith("transformers."):
         raise _needs_code(checkpoint.label)
@@ -301,8 +301,8 @@ def _resolved(model: ModelLike, out: Path) -> Resolved:
 
 def _needs_code(name: str) -> ModelError:
     return ModelError(
-        f"{name} needs code of its own, which an exported folder does not hold: expected an architecture that "
-        "transformers has"
+        f"{name} needs its own code, which an export does not contain: expected an architecture that "
+        "transformers supports"
     )
 
 

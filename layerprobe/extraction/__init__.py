@@ -1,1 +1,1 @@
-"""Texts -> the pooled embeddings of every layer, in one forward pass."""
+"""From texts to the pooled embeddings of every layer, in one forward pass."""

@@ -1,4 +1,4 @@
-"""Checks that what layerprobe relies on holds for one model. Knows models, no data."""
+"""Checks for one model that layerprobe's assumptions hold. Knows models, no data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from layerprobe.tasks.quality import DataQuality
 
 PADDING = {
     True: "a text's states do not depend on the padding beside it",
-    False: "padding changes a text's states: batches will hold texts of one length, which is slower",
+    False: "padding changes a text's states: batches have texts of one length, which is slower",
 }
 NORMS = {
     "none": "post-norm: a truncated model outputs the hidden state itself",
@@ -40,13 +40,13 @@ class Check:
     name: str
     passed: bool
     finding: str
-    """What was found, in plain words."""
+    """Finding in plain words."""
     warning: bool = False
-    """Whether layerprobe copes with it where it did not pass."""
+    """Whether layerprobe can work around a failed check."""
 
     @property
     def result(self) -> str:
-        """Whether it passed, in a word."""
+        """Result in one word."""
         return "ok" if self.passed else "warning" if self.warning else "FAILED"
 
 
@@ -57,9 +57,9 @@ class Diagnosis(Shown):
     model: ModelDescription
     checks: tuple[Check, ...]
     backends: BackendSurvey | None = None
-    """What computes its embeddings here, how fast, and whether it equals torch; None where that was not looked at."""
+    """Speed and correctness of each backend on this machine; None if not measured."""
     data: DataQuality | None = None
-    """Of texts or a task, where some were given."""
+    """Quality of the given texts or task, if any."""
 
     @property
     def healthy(self) -> bool:
@@ -68,7 +68,7 @@ class Diagnosis(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Whether layerprobe can trust the model, and which checks failed."""
+        """Whether layerprobe can trust the model, with the failed checks."""
         results, model = [check.result for check in self.checks], self.model
         counts = {"passed": results.count("ok"), "warned": results.count("warning"), "failed": results.count("FAILED")}
         facts = {name: Fact(value=count, unit="count") for name, count in counts.items() if count}
@@ -93,13 +93,13 @@ class Diagnosis(Shown):
 
     @property
     def table(self) -> Table:
-        """What was looked at."""
+        """One row per check."""
         column = columns_of(self.checks)
         return Table(columns=(column("name", title="check"), column("result"), column("finding")), title="Checks")
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """What is known of backends and of data."""
+        """Tables of backends and of data, if any."""
         backends = () if self.backends is None else (self.backends.table,)
         return (*backends, *(() if self.data is None else (self.data.table,)))
 
@@ -115,7 +115,7 @@ def examine(encoder: Encoder) -> Diagnosis:
     """Check layers, norm, padding, truncation and numbers of a loaded encoder.
 
     Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
-    Whether states are finite is checked in the precision that the encoder computes in.
+    Finiteness of states is checked in the encoder's own precision.
     """
     batch = probe_batch(encoder)
     with float32_attention(encoder.model):
@@ -143,16 +143,16 @@ def _images(reader: ImageReader) -> Check:
     extra = "no token before them: pooling by mean or max"
     if reader.n_extra:
         others = f" and {reader.n_extra - 1} other" + "s" * (reader.n_extra > 2) if reader.n_extra > 1 else ""
-        extra = f"[CLS]{others} before them, which mean and max leave out"
-    finding = f"{type(reader.processor).__name__}; {reader.n_tokens - reader.n_extra} patches an image, {extra}"
+        extra = f"[CLS]{others} before them, ignored by mean and max"
+    finding = f"{type(reader.processor).__name__}; {reader.n_tokens - reader.n_extra} patches per image, {extra}"
     return Check(name="images", passed=True, finding=finding)
 
 
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
-    wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong, too
-    worst = f"largest relative difference {np.max([*errors.values()]):.1e}"  # NaN where there is one
+    wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong as well
+    worst = f"largest relative difference {np.max([*errors.values()]):.1e}"  # NaN if there is any
     finding = f"truncated models equal the hidden states at every layer ({worst})"
     if wrong:
         finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
@@ -160,17 +160,17 @@ def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
 
 
 def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
-    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here."""
+    """Load a model, check that layerprobe's assumptions hold for it, and find its best backend on this machine."""
     checkpoint = resolve(model)
-    # not by `load`, which refuses what is to be examined
+    # not with `load`, which refuses faulty models
     encoder = load_encoder(checkpoint)
     diagnosis = examine(encoder)
     checks = []
     if checkpoint.towers:
         this, name = checkpoint.modality, checkpoint.name
         others = [tower for tower in checkpoint.towers if tower != this]
-        finding = f"this is the {this} tower, which {this}s are given to"
-        finding += "".join(f"; {tower}s are given to the {tower} tower ({name}:{tower})" for tower in others)
+        finding = f"this is the {this} tower, which reads {this}s"
+        finding += "".join(f"; {tower}s go to the {tower} tower ({name}:{tower})" for tower in others)
         checks.append(Check(name="towers", passed=True, finding=finding))
     if notes := checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt):
         checks.append(Check(name="read with", passed=True, finding="; ".join(notes)))

@@ -1,7 +1,7 @@
-"""The states of every layer of an encoder, in one pass: pooled, or token by token, in a file that goes away.
+"""The states of every layer of an encoder, in one pass: pooled, or token by token in a temporary file.
 
-Knows a loaded encoder and texts; knows no store and no tasks. Where states are pooled, only (layer, text, feature)
-leaves the device; all token states of all texts are never in memory at a time.
+Knows a loaded encoder and texts; knows no store and no tasks. With pooling, only (layer, text, feature)
+leaves the device; memory never holds the token states of all texts.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from layerprobe.errors import DegenerateLayerError, StoreError, option
 from layerprobe.files.atomic import reserve
 from layerprobe.names import short_name
 
-# Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
+# Tokens per batch, padding included. A CPU is fastest if a batch fits its cache.
 ACCELERATOR_BATCH_TOKENS = 32768
 
 T = TypeVar("T")
@@ -56,17 +56,17 @@ def embed_layers(
     """Return the pooled embedding of every text at every layer.
 
     Texts are sorted by token length and cut into batches by a token budget; the result is in the order of
-    `texts` and does not depend on the batches beyond float rounding. Texts of the same tokens have the same embedding.
+    `texts` and depends on the batches only by float rounding. Texts with the same tokens have the same embedding.
 
-    On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
+    On CUDA, while a batch is computed, the next one is prepared and the previous one copied to the host.
 
     Args:
         encoder: A loaded encoder.
-        texts: What its tokenizer made of the texts, or images; see `Encoder.tokenize`.
+        texts: Tokens of the texts, or images; see `Encoder.tokenize`.
         pooling: mean, cls, max or last.
-        batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
-        dim: How many of the first features to keep; all by default.
-        graph: The encoder and this pooling, compiled by another library; torch computes without one.
+        batch_tokens: Tokens per batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
+        dim: Number of leading features to keep; all by default.
+        graph: The encoder with this pooling, compiled by another library; by default torch computes.
 
     Returns:
         (layer, text, feature) float32.
@@ -103,12 +103,12 @@ def embed_layers(
 
 
 def width_of(encoder: Encoder, dim: int | None) -> int:
-    """Return how many features an embedding has of which `dim` are kept, or all."""
+    """Return the number of features of an embedding, or `dim` if only some are kept."""
     return min(dim or encoder.description.hidden_size, encoder.description.hidden_size)
 
 
 def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
-    """Return the tokens a batch where `batch_tokens` are requested."""
+    """Return the tokens per batch, `batch_tokens` or the device's default."""
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
 
@@ -118,7 +118,7 @@ def check_finite(encoder: Encoder, layers: NDArray[np.float32]) -> None:
         bad = int((~np.isfinite(values)).any(axis=tuple(range(1, values.ndim))).sum())
         if bad:
             dtype = encoder.description.dtype
-            advice = "are its weights whole?" if dtype == "float32" else f"try {option('dtype', 'float32')}"
+            advice = "check its weights" if dtype == "float32" else f"try {option('dtype', 'float32')}"
             raise DegenerateLayerError(
                 f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
                 f"expected finite states, got NaN or infinity in {dtype}; {advice}"
@@ -126,9 +126,9 @@ def check_finite(encoder: Encoder, layers: NDArray[np.float32]) -> None:
 
 
 def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.device) -> Iterator[tuple[list[int], Batch]]:
-    """Yield rows and their batch on the device; for CUDA, the next one is put together meanwhile.
+    """Yield rows and their batch on the device; for CUDA, the next batch is prepared meanwhile.
 
-    On a CPU that takes half a percent of the time of a pass, and a thread would share the pass's core.
+    On a CPU that takes 0.5 % of the time of a pass, and a thread would compete for the pass's core.
     """
     if device.type != "cuda":
         for rows in batches:
@@ -136,7 +136,7 @@ def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.devic
         return
 
     def pinned(rows: list[int]) -> tuple[list[int], Batch]:
-        # a copy from other memory would wait for the device
+        # a copy from pageable memory would wait for the device
         return rows, {name: values.pin_memory() for name, values in collate(texts, rows).items()}
 
     for rows, batch in ahead(pinned, batches):
@@ -144,7 +144,7 @@ def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.devic
 
 
 def ahead(make: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield what is made of every item; of the next one while the caller is busy."""
+    """Yield the result for every item, computing the next one while the caller is busy."""
     with ThreadPoolExecutor(1) as background:
         waiting: Future[R] | None = None
         for item in items:
@@ -156,12 +156,12 @@ def ahead(make: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def copied(values: Tensor) -> Callable[[], NDArray[np.float32]]:
-    """Begin to copy a tensor to the memory of the computer; return what waits until it is there, and returns it."""
+    """Start copying a tensor to the host; return a function that waits for the copy and returns it."""
     if values.device.type != "cuda":
         return values.cpu().numpy
     copy = values.to("cpu", non_blocking=True)  # into pinned memory
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    # of the values' own device; by default it would be the current one's, which is cuda:0
+    # on the values' device; the default is the current one, cuda:0
     arrived.record(torch.cuda.current_stream(values.device))
 
     def once_there() -> NDArray[np.float32]:
@@ -173,7 +173,7 @@ def copied(values: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 @torch.inference_mode()
 def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-    """Return what `layers` does of one batch; one that does not fit the device's memory is halved."""
+    """Return `layers(batch)`; a batch that does not fit the device's memory is halved."""
     n_texts = len(batch["attention_mask"])
     try:
         return layers(batch)
@@ -189,11 +189,11 @@ def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
 def token_states(
     encoder: Encoder, texts: TokenizedTexts, *, rows: Sequence[int] | None = None, batch_tokens: int | None = None
 ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-    """Yield the token states of texts, or of some, at every layer, a batch at a time, longest texts first.
+    """Yield the token states of texts, or of some, at every layer, batch by batch, longest texts first.
 
     Yields:
-        The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
-        tokens, whichever side is padded; what comes behind them means nothing.
+        Numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
+        tokens, for padding on either side; values after them are meaningless.
     """
     places = range(len(texts)) if rows is None else rows
     lengths = [texts.length(row) for row in places]
@@ -206,7 +206,7 @@ def token_states(
             states = torch.stack([states[:, i].roll(shift, 1) for i, shift in enumerate(shifts)], dim=1)
         # a state at padding may be infinite
         inside = torch.arange(states.shape[2], device=states.device) < batch["attention_mask"].sum(dim=1)[:, None]
-        # where a batch is halved, the states of both halves would be too large for the device, too
+        # if a batch is halved, the states of both halves together would not fit the device either
         return states.masked_fill(~inside[None, :, :, None], 0).cpu()
 
     done, total = 0, sum(lengths)
@@ -229,12 +229,12 @@ def kept_token_states(
     *,
     batch_tokens: int | None = None,
 ) -> Iterator[NDArray[np.float32]]:
-    """Give the states of chosen tokens at every layer, from a temporary file that is removed afterwards.
+    """Yield the states of chosen tokens at every layer, from a temporary file that is removed afterwards.
 
-    Token i is at `places[i]`, from 0, of text `rows[i]`.
+    Token i is at position `places[i]`, from 0, of text `rows[i]`.
 
     Yields:
-        (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.
+        (layer, n, feature) float32, a memory map to be read layer by layer.
     """
     shape = (encoder.n_layers, len(rows), encoder.description.hidden_size)
     order = np.argsort(rows, kind="stable")
@@ -247,7 +247,7 @@ def kept_token_states(
                 mapped = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
         except OSError as error:
             raise StoreError(
-                f"cannot keep token states in a temporary file in {tempfile.gettempdir()} "
+                f"cannot store token states in a temporary file in {tempfile.gettempdir()} "
                 f"({error.strerror or error}): free space, or name another folder with TMPDIR"
             ) from error
         try:

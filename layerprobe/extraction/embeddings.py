@@ -1,4 +1,4 @@
-"""Texts -> the embeddings of every layer, from the store or from one forward pass."""
+"""Texts -> embeddings of every layer, from the store or from one forward pass."""
 
 from __future__ import annotations
 
@@ -55,49 +55,49 @@ from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
 logger = logging.getLogger(__name__)
 
-# Rows that are in memory at a time.
+# Rows in memory at a time.
 TEXTS_A_PASS = 4096
 
 ItemsOf = TypeVar("ItemsOf", bound=Items)
 
 PLAIN = Model(pooling="mean", prompt="")
-"""How a model is read of which nobody says anything else."""
+"""Default pooling and prompt for models without a configuration."""
 EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn", "store_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Embeddings:
-    """The pooled embeddings of every layer, on disk: an array of (samples, layers, features) that is read when used.
+    """The pooled embeddings of every layer, on disk: an array of (samples, layers, features), read on demand.
 
-    Rows are texts or their numbers, and then come layers: `embeddings["a text"]` is (layers, features), and
+    The first index is a text or its number, the second a layer: `embeddings["a text"]` is (layers, features), and
     `embeddings[:, 6]` is layer 6 of all texts. `np.asarray(embeddings)` reads all of them.
     """
 
     model: ModelDescription
     pooling: Pooling
     distinct: Sequence[str]
-    """The distinct texts, in order of first appearance: a tuple, or `SpooledTexts` where they are many."""
+    """The distinct texts, in order of first appearance: a tuple, or `SpooledTexts` if there are many."""
     bare: Sequence[str]
-    """The same without prompts that the options or the model's configuration put before queries and documents; those of
-    no model where a query is a document, too, and prompts make two texts of it."""
+    """The distinct texts without the prompts of queries and documents from the options or the model's configuration; a
+    query that is also a document begins with `query: ` if prompts make two texts of it."""
     stored: StoredEmbeddings
     store: Store
-    """Where they are kept."""
+    """Store of the embeddings."""
     fingerprint: str
-    """Names everything the numbers depend on."""
+    """Digest of everything the numbers depend on."""
     warnings: tuple[str, ...]
-    """What the user should know about them."""
+    """Warnings for the user."""
     settings: dict[str, str]
-    """Options that the numbers depend on and that were not left at their default."""
+    """Options that affect the numbers and differ from their defaults."""
     _rows: RowsOf
     first_layer: int = 0
-    """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
-    and what has a value for every layer repeats that of layer 1."""
+    """1 if pooling takes one token that is the same in all texts before the first block: measures then skip layer 0,
+    and values of every layer repeat that of layer 1."""
     collapsed: int = 0
-    """How many of the last layers give all texts one embedding, as after a training that collapsed: they are left out,
-    and what has a value for every layer repeats that of the layer before them."""
+    """Number of last layers with one embedding for all texts, for example after a collapsed training: they are skipped,
+    and values of every layer repeat that of the layer before them."""
     _places: NDArray[np.intp] | None = None
-    """Which distinct text each given one is; None where all are distinct."""
+    """Row of each requested text among the distinct ones; None if all are distinct."""
 
     def __repr__(self) -> str:
         sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self)} texts"
@@ -106,7 +106,7 @@ class Embeddings:
 
     @property
     def texts(self) -> Sequence[str]:
-        """The texts as they were given, one a row; `distinct` are those that were embedded."""
+        """The texts as requested, one per row; `distinct` are the embedded ones."""
         return self.distinct if self._places is None else _taken(self.distinct, self._places)
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Embeddings:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Samples, layers and features."""
+        """Numbers of samples, layers and features."""
         return len(self), self.n_layers, self.model.hidden_size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -136,23 +136,23 @@ class Embeddings:
 
     @property
     def n_layers(self) -> int:
-        """Blocks and the embedding output."""
+        """Number of blocks plus the embedding output."""
         return self.stored.n_layers
 
     @property
     def layers(self) -> range:
-        """Those that are not left out."""
+        """Layers that are not skipped."""
         return range(self.first_layer, self.n_layers - self.collapsed)
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """The warnings but those of layers that are left out."""
+        """Warnings, except those of skipped layers."""
         left_out = left_out_layers(self.model.name, self.pooling, self.layers, self.n_layers)
         return tuple(warning for warning in self.warnings if warning not in left_out)
 
     @property
     def complete(self) -> Embeddings:
-        """The same, for what compares every layer; raises DegenerateLayerError where last ones are left out."""
+        """The same embeddings, for comparing every layer; raises DegenerateLayerError if last layers are skipped."""
         if self.collapsed:
             raise DegenerateLayerError(
                 constant_layer(len(self.distinct), name=f"layer {self.layers.stop} of {self.model.name}")
@@ -165,18 +165,18 @@ class Embeddings:
         return values if self._places is None else values[self._places]
 
     def measured(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer as `layer` does, or the nearest one that is not left out."""
+        """Return one layer like `layer`, or the nearest one that is not skipped."""
         return self.layer(self.nearest(layer))
 
     def nearest(self, layer: int) -> int:
-        """Return a layer, or the nearest one that is not left out."""
+        """Return a layer number, or the nearest one that is not skipped."""
         return min(max(one_layer(layer, self.n_layers - 1), self.layers[0]), self.layers[-1])
 
     def rows(self, texts: Iterable[str]) -> NDArray[np.int64]:
-        """Return the row of every text, the first of several.
+        """Return the row of every text; for duplicates the first.
 
         Raises:
-            DataError: If it is a single text.
+            DataError: If a single text is passed.
             MisalignedSamplesError: If a text was not embedded.
         """
         listed = texts_in(texts)
@@ -190,18 +190,18 @@ class Embeddings:
         return rows if self._places is None else np.unique(self._places, return_index=True)[1][rows]
 
     def vectors(self, layer: int, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the embeddings of texts at a layer, (text, feature); texts are without prompts, as those of items."""
+        """Return the embeddings of texts at a layer, (text, feature); texts have no prompts, as in items."""
         rows = {text: row for row, text in enumerate(self.bare)}
-        # where a query is a document, too, the texts of queries begin so
+        # queries that are also documents have this prefix
         return self.layer(layer)[[rows[text if text in rows else f"query: {text}"] for text in texts]]
 
 
 RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
-"""Texts -> the row of each, -1 where there is none."""
+"""Function from texts to the row of each, -1 for missing ones."""
 
 
 def _rows_in(texts: Sequence[str]) -> RowsOf:
-    """Return what finds rows among texts by the ids of all, of which 16 bytes each are kept once one is requested."""
+    """Return a function that finds rows of texts by ids, which are built on first use with 16 bytes each."""
 
     @functools.cache
     def by_id() -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
@@ -221,20 +221,20 @@ def _rows_in(texts: Sequence[str]) -> RowsOf:
 
 
 class Read(NamedTuple):
-    """Texts as a model reads them: those of queries and documents begin with their prompts already."""
+    """Texts as a model reads them: queries and documents already begin with their prompts."""
 
     texts: Sequence[str]
     model: Resolved
-    """As it reads them: with another prompt where theirs are in the texts."""
+    """The model for these texts: with another prompt if theirs are in the texts."""
     bare: Sequence[str]
     """See `Embeddings`."""
     prompts: tuple[str, ...] = ()
-    """Those that texts begin with."""
+    """Prompts at the beginning of the texts."""
     earlier: tuple[Sequence[str], ...] = ()
-    """Others that may be in the store: the texts that these have, too, are not embedded again."""
+    """Other texts that may be in the store: those they share are not embedded again."""
 
     def drawn(self, n: int, *, before: int = 0) -> Read:
-        """Return so many of the texts, drawn at random, with those drawn `before` among them; all in their order."""
+        """Return `n` of the texts, drawn at random, including those drawn for `before`; all in order."""
         order = np.random.default_rng(0).permutation(len(self.texts))
         fewer = (_taken(self.texts, order[:before]),) if before else ()
         if n >= len(self.texts):
@@ -256,17 +256,17 @@ def extract(
 
     Args:
         model: A name, a folder, a `Model`, or a checkpoint.
-        texts: Texts, or those of a file, of items or of a task; repeated ones are embedded once. Of a list and of a
-            file there is a row for each text, of items and tasks for each different one.
-        on_plan: Called once with what will be written, before that is begun; not where all is in the store.
-        ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
-        workers: Processes on it at most; by default one for each GPU, else one a node.
+        texts: Texts, or those of a file, of items or of a task; duplicates are embedded once. A list or a
+            file has one row per text, items and tasks one per distinct text.
+        on_plan: Called once with the estimate before embedding begins; not if everything is in the store.
+        ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time; all must see the store.
+        workers: Most processes on the cluster; by default one per GPU, else one per node.
 
     Raises:
         LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
-        DataError: If there are no texts, an empty one, or a value does not fit into float16 and should.
+        DataError: If there are no texts, one is empty, or a value does not fit into a requested float16.
         ModelError: If the model cannot be loaded or truncated.
-        StoreError: If the store cannot be written, or the disk has no room.
+        StoreError: If the store cannot be written, or the disk is full.
     """
     listed = checked_texts(texts)
     distinct = distinct_texts(listed)
@@ -281,14 +281,14 @@ def extract(
 
 
 def as_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
-    """Return texts as a model reads them, and the model for that: no prompt is put twice before a text."""
+    """Return texts as a model reads them, and the model for that: no text gets a prompt twice."""
     if isinstance(data, Task):
         data = data.split("all")
     if not isinstance(data, Items):
         return Read(data, checkpoint, data)
     items, model = _with_prompts(data, checkpoint)
     texts, bare = items.texts, data.with_prompts("", "").texts
-    if len(bare) != len(texts):  # a query is a document, too: with prompts, these are two texts
+    if len(bare) != len(texts):  # a query is also a document: with prompts, these are two texts
         bare = data.with_prompts("query: ", "document: ").texts
     return Read(texts, model, bare, tuple(filter(None, items.prompts or ())))
 
@@ -301,9 +301,9 @@ def extract_read(
     workers: Workers = HERE,
     look: bool = True,
 ) -> Embeddings:
-    """Return the embeddings of texts, or those of the whole that they are of where these are in the store.
+    """Return the embeddings of texts, or of the `whole` they belong to if that is in the store.
 
-    How the tokenizer reads them is not looked at where `look` is false.
+    Without `look` the tokenizer's reading of the texts is not checked.
     """
     model = read.model
     encoder = first_use(model)
@@ -335,7 +335,7 @@ def extract_read(
     settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
     layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
     warnings = [*(reading_cautions(model, distinct) if look else ())]
-    # the model is named now, as it can have moved
+    # add the model's current name, because it can have moved
     manifest = stored.manifest
     if manifest.n_cut:
         limit = manifest.description["max_length"]
@@ -345,7 +345,7 @@ def extract_read(
     warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
     warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
     return Embeddings(
-        # the user's own name for the model: a moved folder has the same fingerprint
+        # the user's current name for the model: a moved folder has the same fingerprint
         model=replace(from_dict(ModelDescription, manifest.description["model"]), **model.naming),
         pooling=pooling,
         distinct=distinct,
@@ -362,11 +362,11 @@ def extract_read(
 
 
 def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) -> list[str]:
-    """Return warnings of the first and the last layers of a model that are left out, and why."""
+    """Return warnings about first and last layers of a model that are skipped, with reasons."""
     they = "it is" if layers.start == 1 else "they are"
     reasons = {
         range(layers.start): f"with {pooling} pooling {they} the same for all texts",
-        range(layers.stop, n_layers): "all texts have one embedding there, as after a training that collapsed",
+        range(layers.stop, n_layers): "all texts have one embedding there, perhaps after a collapsed training",
     }
     return [
         f"{layer_span(span)} of {model} {'is' if len(span) == 1 else 'are'} left out: {reason}"
@@ -376,7 +376,7 @@ def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) 
 
 
 def _varying(stored: StoredEmbeddings) -> range:
-    """Return the layers from the first to the last one that is not the same for all texts; all where none differs."""
+    """Return the layers from the first to the last that differs between texts; all if none differs."""
     layers = range(stored.n_layers)
     first = next((layer for layer in layers if not _is_constant(stored, layer)), None)
     if first is None:
@@ -385,26 +385,26 @@ def _varying(stored: StoredEmbeddings) -> range:
 
 
 def _is_constant(stored: StoredEmbeddings, layer: int) -> bool:
-    """Return whether a layer is the same for all texts up to rounding."""
+    """Return whether a layer is the same for all texts, up to rounding."""
     rows = stored.rows(layer)
     one = rows[0:1].astype(np.float64)
-    # two rows within the rounding of their mean differ by no more than twice that
+    # two rows within rounding of their mean differ by at most twice that
     floor = 2 * rounding(np.abs(one[0]), math.sqrt(float(np.mean(one**2))), rows.dtype)
-    # the second row tells of almost every layer that it is not
+    # the second row already differs for almost every layer
     chunks = (slice(1, 2), *(slice(start, start + TEXTS_A_PASS) for start in range(2, rows.shape[0], TEXTS_A_PASS)))
     return all((np.abs(rows[chunk] - one) <= floor).all() for chunk in chunks)
 
 
 def extract_split(checkpoint: Resolved, task: Task, split: TextSplit) -> Embeddings:
-    """Return embeddings that hold the texts of a split, as `extract_items` does."""
+    """Return embeddings that include the texts of a split, like `extract_items`."""
     return extract_items(checkpoint, task.split(split), task=task)[1]
 
 
 def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = None) -> tuple[ItemsOf, Embeddings]:
-    """Return items as they are embedded, and embeddings that hold their texts.
+    """Return items as they are embedded, and embeddings that include their texts.
 
-    Of queries and documents each has its prompt: that of the items, else that of the options, else that of the model's
-    configuration. Of a task whose texts are all in the store, the embeddings are those of all of it.
+    Queries and documents each have a prompt: the items' own, else that of the options, else that of the model's
+    configuration. If all texts of a task are in the store, the embeddings are those of the whole task.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -415,7 +415,7 @@ def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = N
 
 
 def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
-    """Return items with the prompts of queries and of documents, and the model for them; the rest as it is."""
+    """Return items with prompts before queries and documents, and the model for them; other items unchanged."""
     if items.prompts is None:
         return items, model
     query, document = model.retrieval_prompts
@@ -425,20 +425,20 @@ def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
 
 
 def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
-    """Return every text once, in order, of what `checked_texts` takes."""
+    """Return every distinct text, in order, from any input of `checked_texts`."""
     texts = checked_texts(texts)
     rows = first_rows(texts, sample_ids(texts))
     return texts if len(rows) == len(texts) else _taken(texts, rows)
 
 
 def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
-    """Return texts: those of a list, of a file, of a task, or of a table with one column.
+    """Return the texts of a list, a file, a task, or a table with one column.
 
-    Halves of characters, which no tokenizer reads, become spaces, as in the texts of files; a warning names them.
+    Lone surrogates, which no tokenizer reads, become spaces, as in the texts of files; a warning lists them.
 
     Raises:
-        DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
-            where a list should.
+        DataError: If there are no texts, one is empty or not a string, or a single text or a table of several columns
+            was passed instead of a list.
     """
     listed = texts_in(texts)
     texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
@@ -446,9 +446,9 @@ def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[st
         raise DataError("expected texts to embed, got none")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
+            raise DataError(f"expected texts, got {text!r} as number {number}: remove it, or convert it to a text")
         if not text:
-            raise DataError(f"expected texts with words in them, got an empty one as number {number}: drop it")
+            raise DataError(f"expected texts with words in them, got an empty one as number {number}: remove it")
     if (whole := without_surrogates(texts)) is not texts:
         numbers = [number for number, (text, mended) in enumerate(zip(texts, whole, strict=True)) if text != mended]
         logger.warning(
@@ -461,10 +461,10 @@ def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[st
 
 
 def texts_in(data: Any) -> Any:
-    """Return the texts of a file, of a task, of items, or of the only column of a table; else what was given.
+    """Return the texts of a file, a task, items, or the only column of a table; anything else unchanged.
 
     Raises:
-        DataError: If it is a single text, a table of several columns, or nothing that can be gone through.
+        DataError: If the input is a single text, a table of several columns, or not iterable.
     """
     if isinstance(data, Task):
         data = data.split("all")
@@ -475,7 +475,7 @@ def texts_in(data: Any) -> Any:
         raise DataError(f"expected texts, got the path {data!r}: {advice}")
     if isinstance(data, str):
         raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
-    # `columns` of an Arrow table are the cells
+    # an Arrow table's `columns` are its cells
     columns = data if isinstance(data, Mapping) else getattr(data, "column_names", getattr(data, "columns", None))
     if columns is not None:
         names = list(columns)
@@ -500,11 +500,11 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
     try:
         return store.open(key)
     except DamagedStoreError:
-        return None  # the writer names what is damaged and redoes it
+        return None  # the writer reports and recomputes damaged parts
 
 
 def _store_key(model: Resolved, texts: Sequence[str], prompts: Sequence[str]) -> StoreKey:
-    """Return what names the embeddings of texts, which begin with these prompts or are given them."""
+    """Return the key for the embeddings of texts that already have, or are given, these prompts."""
     options, recipe = model.asked, model.recipe
     return StoreKey(
         **model.store_identity,
@@ -548,9 +548,9 @@ def _embed_and_store(
     graph: Graph | None = None,
     stored: Sequence[tuple[Sequence[StoredLayer], RowsOf]] = (),
 ) -> StoredEmbeddings:
-    """Embed shard by shard; the next shard is tokenised and the last one written meanwhile.
+    """Embed shard by shard; meanwhile the next shard is tokenised and the previous one written.
 
-    Texts of the same tokens have the embedding of the first of them, whichever shard that is in.
+    Texts with the same tokens get the embedding of the first of them, in any shard.
     """
     with _writer(store, key, encoder, texts, model, graph) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
@@ -586,9 +586,9 @@ def _embed_and_store(
 
 
 def _with_first(tokenized: Iterable[Prepared]) -> Iterator[tuple[Prepared, NDArray[np.intp]]]:
-    """Yield the tokens of shards, each with the rows of the first texts that have the same, which may be its own.
+    """Yield the tokens of each shard, with the rows of the first texts with the same tokens, perhaps in earlier ones.
 
-    Of texts that were gone through, 24 bytes are kept for each that is no copy.
+    Memory holds 24 bytes for each distinct text so far.
     """
     digests, firsts, n = as_digests([]), np.zeros(0, dtype=np.intp), 0
     for tokens in tokenized:
@@ -605,7 +605,7 @@ def _with_first(tokenized: Iterable[Prepared]) -> Iterator[tuple[Prepared, NDArr
 def _other_texts(
     texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], RowsOf]], layers: NDArray[np.float32]
 ) -> NDArray[np.intp]:
-    """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
+    """Copy stored embeddings of texts into (layer, text, feature) `layers`; return the numbers of the other texts."""
     rest = np.arange(len(texts))
     for stored, rows_of in embedded:
         rows = rows_of(_taken(texts, rest))
@@ -630,7 +630,7 @@ def _writer(
 
 
 def _passes(model: Resolved, key: StoreKey) -> dict[str, Any]:
-    """Return what `embed_layers` takes of how a model is run."""
+    """Return the arguments of `embed_layers` that describe how a model is run."""
     return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens, "dim": key.dim}
 
 
@@ -643,7 +643,7 @@ def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: Stor
 
 
 def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved, texts: Sequence[str]) -> None:
-    """Embed the pending shards; a killed node costs only its current ones."""
+    """Embed the pending shards in other processes; a killed node loses only its current shards."""
     directory, manifest = writer.place
     setting = SharedModel(checkpoint, items=readable_as(texts), workers=workers), directory.absolute(), manifest
     plan: Plan[tuple[int, int, int], StoredFile] = Plan(
@@ -663,13 +663,13 @@ def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved,
 def _embedding(
     setting: tuple[SharedModel, Path, Manifest], share: Share
 ) -> Callable[[tuple[int, list[str]]], StoredFile]:
-    """Return what embeds a shard and writes it: with which model, into which folder and manifest."""
+    """Return a function that embeds and writes a shard, for a model, a folder and a manifest."""
     shared, directory, manifest = setting
     shared.take_over(share)
     encoder, model = shared.encoder, shared.checkpoint
     try:
         graph = graph_of(encoder, model)
-    except ModelError as error:  # where the command runs, it is there
+    except ModelError as error:  # the model loads where the command runs
         raise WorkerError(str(error)) from error
 
     def written(shard: tuple[int, list[str]]) -> StoredFile:

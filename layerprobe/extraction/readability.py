@@ -20,22 +20,22 @@ from layerprobe.tasks.quality import MANY_TOKENS, DataQuality, task_quality, tex
 from layerprobe.tasks.values import Task, TextSplit
 
 LOOKED_AT = 2000
-"""Texts, at most; more are drawn from at equal distances."""
+"""Most texts to examine; more are sampled at equal distances."""
 FEW = 64
-"""The same where nobody asked for a table of them."""
+"""Most texts to examine when no table was requested."""
 WORDS = 200
-"""Different words, at most, that are read one by one."""
+"""Most different words that are read one by one."""
 FEWEST_WORDS = 5
 MOST_TOKENS = 1_000_000
-"""Of a vocabulary of words; beyond it are all characters of Unicode, as of CANINE."""
+"""Largest vocabulary of words; beyond it are all characters of Unicode, as in CANINE."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _MARKS = re.compile(r"^(##|[▁Ġ ])|</w>$")
-"""What tokens of a vocabulary have besides letters."""
+"""Marks on tokens of a vocabulary besides letters."""
 
 
 def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return what speaks against how a model's tokenizer reads texts, by a sample of them; nothing of images."""
+    """Return problems of a model's tokenizer with a sample of texts; none for images."""
     if checkpoint.modality == "image":
         return ()
     texts = [texts[i] for i in range(0, len(texts), math.ceil(len(texts) / FEW))] if texts else []
@@ -44,22 +44,22 @@ def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, .
 
 
 def tokenizer_cautions(checkpoint: Resolved) -> tuple[str, ...]:
-    """Return what speaks against a model's tokenizer, whatever the texts."""
+    """Return problems of a model's tokenizer with any text."""
     if checkpoint.modality == "image":
         return ()
     name, tokenizer, recipe = short_name(checkpoint.label), checkpoint.tokenizer, checkpoint.recipe
     cautions = []
     if is_far_smaller(tokenizer, checkpoint.config):
         sizes = f"it has {len(tokenizer):,} tokens, and the model {checkpoint.config.vocab_size:,}"
-        cautions.append(unreliable(f"the tokenizer of {name} seems to be another model's: {sizes}"))
+        cautions.append(unreliable(f"the tokenizer of {name} seems to belong to another model: {sizes}"))
     tokens = " ".join(map(str, tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"])))
     promise = f"token around texts that its tokenizer_config.json promises ('a' is read as {tokens})"
     if "begin" in recipe.lacking and (recipe.causal or checkpoint.pooling == "cls"):
-        cautions.append(f"{name} has no begin {promise}: mend the post_processor of its tokenizer.json")
+        cautions.append(f"{name} has no begin {promise}: fix the post_processor of its tokenizer.json")
     if "end" in recipe.lacking and checkpoint.pooling == "last":
         can = checkpoint.loaded is None and tokenizer.eos_token is not None
-        advice = f"append one with {option('end_token', True)}" if can else "take a tokenizer that appends one"
-        cautions.append(f"{name} pools the last word, as it has no end {promise}: {advice}")
+        advice = f"append one with {option('end_token', True)}" if can else "use a tokenizer that appends one"
+        cautions.append(f"{name} pools the last word, because it has no end {promise}: {advice}")
     return tuple(cautions)
 
 
@@ -69,7 +69,7 @@ def data_quality(
     *,
     split: TextSplit = "all",
 ) -> DataQuality:
-    """Return what is odd about texts or a split of a task, and what a model's tokenizer makes of them.
+    """Return the problems of texts or of a split of a task, and how a model's tokenizer reads them.
 
     The model's weights are not loaded.
     """
@@ -99,9 +99,9 @@ def with_tokens(
     model: str,
     windowed: Collection[str] = (),
 ) -> DataQuality:
-    """Return the quality with what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them.
+    """Return the quality extended by the tokenizer's reading of texts, or of `LOOKED_AT` of them.
 
-    Those that are `windowed` are never cut.
+    Texts in `windowed` are never truncated.
     """
     step = max(1, math.ceil(len(texts) / LOOKED_AT))
     texts = [text for text in texts[::step] if text.strip()]
@@ -147,9 +147,9 @@ def _has_words(tokenizer: Any) -> bool:
 
 
 def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, tuple[str, ...]]:
-    """Return the tokens per letter of some words, and where these are many, the word of most with its tokens.
+    """Return the tokens per letter of some words and, if they are many, the worst word with its tokens.
 
-    Scripts that have a sign for a syllable or a word, such as Chinese, are left out.
+    Scripts with one sign per syllable or word, such as Chinese, are ignored.
     """
     every = (word.casefold() for text in texts for word in _WORD.findall(text))
     spaced = (word for word in every if unicodedata.east_asian_width(word[0]) not in "WF")
@@ -164,12 +164,12 @@ def _words(tokenizer: Any, texts: Sequence[str]) -> tuple[float, tuple[str, ...]
 
 
 def _visible(text: str) -> int:
-    """Return how many characters are no white space."""
+    """Return the number of characters that are not white space."""
     return sum(map(len, text.split()))
 
 
 def _unread(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return the characters that are in none of some spans."""
+    """Return the characters outside of all spans."""
     unread = bytearray(b"\1") * len(text)
     for start, stop in spans:
         unread[start:stop] = bytes(stop - start)

@@ -1,4 +1,4 @@
-"""Last layers that give all texts one embedding, as after a training that collapsed: they are left out and flagged."""
+"""Last layers that give all texts one embedding, perhaps after a collapsed training: they are left out and flagged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEPT = (1, 2, 3, 4)
 
 
 def said(model: Path) -> str:
-    return f"layers 5 to 6 of {model} are left out: all texts have one embedding there, as after a training that"
+    return f"layers 5 to 6 of {model} are left out: all texts have one embedding there, perhaps after a collapsed"
 
 
 def save_collapsed(folder: Path, layers: tuple[int, ...], *, left: float = 0.0) -> Path:

@@ -44,7 +44,7 @@ def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
     for further in ((), ("--overwrite",)):
         swapped = layerprobe("export", tmp_path / "out", pair[0], "--layer", "1", *further)
         assert swapped.code == 1
-        assert f"{pair[0]} holds a model: if that is the one to export, it comes first" in swapped.error
+        assert f"{pair[0]} contains a model: to export that one, put it first" in swapped.error
         assert "--overwrite" not in swapped.error
     assert {file: file.read_bytes() for file in pair[0].iterdir()} == before
     assert layerprobe("export", pair[0], tmp_path / "whole", "--layer", "3").code == 0
@@ -79,4 +79,4 @@ def test_a_run_and_its_evidence(
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--finding", finding).code == 0
     assert words.headline(lp.load(finding).conclusion) in (tmp_path / "out" / "README.md").read_text()
     other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--finding", finding)
-    assert "expected a finding of" in other.error
+    assert "expected a finding for" in other.error

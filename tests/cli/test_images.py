@@ -27,13 +27,13 @@ def test_check_says_what_a_model_makes_of_images(tmp_path: Path, monkeypatch: py
     digits = digit_folder(tmp_path / "digits", 40, classes=(0, 1))
     code, out, err = run("check", save_vision("dinov2-registers", tmp_path / "model"), "-t", digits)
     assert code == 0, err
-    finding = "4 patches an image, [CLS] and 2 others before them, which mean and max leave out"
+    finding = "4 patches per image, [CLS] and 2 others before them, ignored by mean and max"
     assert finding in " ".join(out.split())
     assert "padding" not in out
     assert "distinct images" in out
     code, out, _ = run("check", save_towers("clip", tmp_path / "clip"), "--json")
     towers = json.loads(out)["checks"][0]["finding"]
-    assert towers.startswith("this is the text tower, which texts are given to; images are given to the image tower")
+    assert towers.startswith("this is the text tower, which reads texts; images go to the image tower")
     assert towers.endswith(":image)")
     code, out, err = run("check", tmp_path / "clip", "-t", digits, "--json")
     assert code == 0, err

@@ -213,7 +213,7 @@ def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None
 
 
 def test_the_finding_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
-    said = r"expected a finding of .*bert at .*, got one of org/model at revision 0123.* with all 3 blocks"
+    said = r"expected a finding for .*bert at .*, got one for org/model at revision 0123.* with all 3 blocks"
     with pytest.raises(DataError, match=said):
         export_model(bert, tmp_path / "out", layer=2, finding=finding_of(described()))
 
@@ -223,7 +223,7 @@ def test_the_finding_of_other_blocks_is_refused(tmp_path: Path) -> None:
     whole, some, others = Model(folder), Model(folder, blocks=(1, 2, 4)), Model(folder, blocks=(1, 3, 4))
     finding = finding_of(load_encoder(some, device="cpu").description)
     for model, blocks in (whole, "all 4 blocks"), (others, "blocks 1, 3, 4"):
-        said = f"expected a finding of .* with {blocks}, got one of .*bert .* with blocks 1, 2, 4$"
+        said = f"expected a finding for .* with {blocks}, got one for .*bert .* with blocks 1, 2, 4$"
         with pytest.raises(DataError, match=said):
             export_model(model, tmp_path / "out", layer=2, finding=finding)
     done = export_model(some, tmp_path / "out", layer=2, finding=finding)
@@ -245,7 +245,7 @@ def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> Non
     text = card(described(), 2, LAYOUT, run=RUN, origin=ORIGIN, runs=runs)
     assert "| test Spearman | 71.00 ± 1.41 | 58.29 to 83.71 | 72.00 70.00 | 70.00 |" in text
     assert "this checkpoint, seed 3" in text
-    assert "the score of this layer is the mean, not one seed's" in text
+    assert "the score of this layer is the mean over seeds" in text
 
 
 def test_one_seed_says_that_nothing_is_known_of_others() -> None:

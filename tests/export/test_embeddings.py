@@ -156,13 +156,13 @@ def test_unchanged_weights_keep_their_precision(dtype: torch.dtype, bert: Path, 
     assert AutoConfig.from_pretrained(out).dtype == dtype
     assert {weight.dtype for weight in load_file(out / "model.safetensors").values()} == {dtype}
     random = export_model(Model(model, random_init=1), tmp_path / "random", layer=LAYER)
-    assert random.changes == (f"weights in float32, the model's are in {name}",)
+    assert random.changes == (f"weights are in float32 instead of {name}",)
     assert [check.names["change"] for check in random.conclusion.checks] == list(random.changes)
 
 
 def test_what_is_not_as_in_the_model_is_said(bert: Path, tmp_path: Path) -> None:
     done = export_model(Model(bert, max_length=5), tmp_path / "out", layer=LAYER)
-    assert done.changes == ("texts are cut at 5 tokens, by the model at 64",)
+    assert done.changes == ("texts are truncated at 5 tokens instead of 64",)
     assert done.changes[0] in str(done)
     assert done.changes[0] in [value for line in done.table.lines for value in line]
     assert f"- **Not as in the base model:** {done.changes[0]}" in (tmp_path / "out" / "README.md").read_text()

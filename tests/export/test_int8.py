@@ -166,7 +166,7 @@ def test_what_cannot_be_rounded(bert: Path, tmp_path: Path) -> None:
     )
     refused(bert, out, int8=True, match="expected 8 bits for onnx or openvino, got True", error=DataError)
     vision = save_vision("vit", tmp_path / "vision")
-    refused(vision, out, match="expected a model of texts to write in 8 bits, got one of images", error=DataError)
+    refused(vision, out, match="expected a text model to write in 8 bits, got an image model", error=DataError)
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_a_graph_that_gives_other_embeddings(bert: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(checkpoint, "LEAST", 2.0)
     said = r"in 8 bits by onnx the embeddings of .*bert have a mean cosine of .* expected at least 2.0: nothing was"
     refused(bert, tmp_path / "out", match=said, error=ModelError)
-    said = "has no product with weights to be computed in 8 bits"
+    said = "has no matrix product with weights to compute in 8 bits"
     refused(bert, tmp_path / "out", layer=0, match=said, error=ModelError)
 
 
@@ -183,7 +183,7 @@ def test_an_exporter_that_fails_names_the_model(bert: Path, tmp_path: Path, monk
         raise RuntimeError("no such operation. More of it")
 
     monkeypatch.setattr("layerprobe.encoders.backends.int8.exported", fails)
-    words = r"^rounding to 8 bits of .*bert failed: no such operation; take"
+    words = r"^rounding to 8 bits of .*bert failed: no such operation; use"
     refused(bert, tmp_path / "out", match=words, error=ModelError)
 
 

@@ -138,9 +138,7 @@ def test_a_head_of_the_last_layer_is_kept_there_and_left_out_before(
     assert kind in check(folder, tmp_path / "whole", N_BLOCKS).modules
     done = check(folder, tmp_path / "out", 2, without=(kind,))
     assert kind not in done.modules
-    assert any(
-        f"without its {kind}, trained behind the last block of the whole model" in each for each in done.warnings
-    )
+    assert any(f"without its {kind}, which was trained on the last layer" in each for each in done.warnings)
 
 
 def test_lower_case_is_read_by_everything(tmp_path: Path) -> None:
@@ -253,7 +251,7 @@ def test_an_export_that_encodes_something_else_is_an_error(
         (folder / "modules.json").write_text(json.dumps(rows[:-1]))
 
     monkeypatch.setattr(checkpoint, "write_layout", without_normalize)
-    with pytest.raises(ModelError, match="gives other embeddings than the model cut at that layer"):
+    with pytest.raises(ModelError, match="has other embeddings than the model cut at that layer"):
         export_model(folder, tmp_path / "out", layer=N_BLOCKS)
     assert not (tmp_path / "out").exists()
 
@@ -266,22 +264,22 @@ def test_static_embeddings_have_no_blocks(tmp_path: Path) -> None:
 
     static = modules()["StaticEmbedding"](tiny_tokenizer().backend_tokenizer, embedding_dim=4)
     SentenceTransformer(modules=[static], device="cpu").save(str(tmp_path / "model"), create_model_card=False)
-    with pytest.raises(ModelError, match="begins with a StaticEmbedding: expected a Transformer, with blocks to cut"):
+    with pytest.raises(ModelError, match="begins with a StaticEmbedding: expected a Transformer with blocks"):
         export_model(tmp_path / "model", tmp_path / "out", layer=1)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "CNN"])
 def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: Path) -> None:
     before = modules()["CNN"](HIDDEN, 4, [1, 3]) if kind == "CNN" else modules()["LSTM"](HIDDEN, 4)
-    with pytest.raises(ModelError, match=rf"is made of .*\.{kind}, of which an export cannot be made"):
+    with pytest.raises(ModelError, match=rf"has the modules .*\.{kind}, which cannot be exported"):
         export_model(built(tmp_path, before, modules()["Pooling"](8)), tmp_path / "out", layer=N_BLOCKS)
 
 
 @pytest.mark.parametrize(
     ("at", "change", "words"),
     [
-        (2, {"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Tran"),
-        (0, {"type": "own_code.Transformer"}, r"is made of own_code\.Transformer, of which an export cannot be made"),
+        (2, {"type": "own_code.Head"}, r"has the modules own_code\.Head, which cannot be exported: expected Tran"),
+        (0, {"type": "own_code.Transformer"}, r"has the modules own_code\.Transformer, which cannot be exported"),
     ],
 )
 def test_modules_that_cannot_be_kept(at: int, change: dict[str, str], words: str, tmp_path: Path) -> None:
@@ -337,7 +335,7 @@ def test_a_run_keeps_the_length_of_embeddings_and_no_head(source: Callable[[str]
     _, (directory,) = tuned(folder, tmp_path / "cache", layers=(2,))
     done = export_model(directory, tmp_path / "out")
     assert done.modules == ("Pooling", "Normalize")
-    assert "the run was trained without Dense of the model, and its export has none" in done.warnings
+    assert "the run was trained without Dense of the model, and so is its export" in done.warnings
     assert "16 features, with Normalize as in the base model; compared by cosine" in card_of(tmp_path / "out")
     expected = layerprobe_embeddings(directory / "model", 2, texts=SENTENCES, max_length=128)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
@@ -378,4 +376,4 @@ def test_a_head_is_left_out_of_a_model_without_the_last_block(tmp_path: Path) ->
     folder = built(tmp_path, mean(), dense())
     early, late = (export_model(Model(folder, blocks=each), tmp_path / str(each), layer=2) for each in ((1, 2), (1, 3)))
     assert (early.modules, late.modules) == (("Pooling",), ("Pooling", "Dense"))
-    assert any("without its Dense, trained behind the last block of the whole model" in each for each in early.warnings)
+    assert any("without its Dense, which was trained on the last layer" in each for each in early.warnings)

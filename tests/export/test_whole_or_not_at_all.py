@@ -62,19 +62,19 @@ def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
         "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
         "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
     )
-    with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+    with pytest.raises(ModelError, match="needs its own code, which an export does not contain"):
         export_model(model, tmp_path / "out", layer=1)
     trusted = resolve(str(model), like=Model(trust_remote_code=True))
-    with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+    with pytest.raises(ModelError, match="needs its own code, which an export does not contain"):
         export_model(trusted, tmp_path / "out", layer=1)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_is_there(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match="holds files of others, which are never replaced: choose another"):
+    with pytest.raises(DataError, match="has files that layerprobe did not write and never replaces: choose another"):
         export_model(bert, tmp_path, layer=1)
-    with pytest.raises(DataError, match="holds files of others, which are never replaced: choose another"):
+    with pytest.raises(DataError, match="has files that layerprobe did not write and never replaces: choose another"):
         export_model(bert, tmp_path, layer=1, overwrite=True)
     with pytest.raises(DataError, match="expected a folder to export to, got the file"):
         export_model(bert, tmp_path / "notes.txt", layer=1)
@@ -87,7 +87,7 @@ def test_a_model_is_not_replaced_by_its_export(bert: Path, tmp_path: Path) -> No
     before = content(whole)
     (tmp_path / "link").symlink_to(whole)
     for out in (whole, tmp_path / "link"):
-        with pytest.raises(DataError, match="holds the model itself, so it is not replaced"):
+        with pytest.raises(DataError, match="is the folder of the model itself"):
             export_model(whole, out, layer=1, overwrite=True)
     assert content(whole) == before
 
@@ -104,7 +104,7 @@ def test_a_model_whose_card_names_us_is_no_export(bert: Path, files: tuple[str, 
         (out / name).write_text("{}")
     (out / "README.md").write_text("---\ntags:\n- layerprobe\n---\n")
     before = content(out)
-    with pytest.raises(DataError, match="or delete this one yourself, if it is an export whose SHA256SUMS is m"):
+    with pytest.raises(DataError, match="or delete it yourself if it is an export whose SHA256SUMS is m"):
         export_model(bert, out, layer=1, overwrite=True)
     assert content(out) == before
 
@@ -116,14 +116,16 @@ def test_files_that_others_put_into_an_export_are_not_lost(bert: Path, tmp_path:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text("mine")
     before = content(out)
-    with pytest.raises(DataError, match=r"not replaced with them: \.git/HEAD, eval/scores\.txt, notes\.md: move"):
+    with pytest.raises(
+        DataError, match=r"besides the export that would be lost: \.git/HEAD, eval/scores\.txt, notes\.md: move"
+    ):
         export_model(bert, out, layer=1, overwrite=True)
     assert content(out) == before
 
 
 def test_a_place_that_cannot_be_written(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"cannot write the folder .*: File exists: choose another place"):
+    with pytest.raises(StoreError, match=r"cannot write the folder .*: File exists: choose another folder"):
         export_model(bert, tmp_path / "file" / "out", layer=1)
 
 
@@ -233,14 +235,14 @@ def test_other_embeddings_are_an_error(bert: Path, tmp_path: Path, monkeypatch: 
         return found(*args) + np.float32(3e-5)
 
     monkeypatch.setattr(checkpoint, "_embeddings_of_folder", slightly_off)
-    with pytest.raises(ModelError, match=r"gives other embeddings when it is loaded back \(by 3.*nothing was exported"):
+    with pytest.raises(ModelError, match=r"has other embeddings after reloading \(difference 3.*nothing was exported"):
         export_model(bert, tmp_path / "out", layer=1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_not_a_number_is_an_error(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "_embeddings_of_folder", lambda *args: np.full((4, 16), np.nan, np.float32))
-    with pytest.raises(ModelError, match="gives other embeddings when it is loaded back"):
+    with pytest.raises(ModelError, match="has other embeddings after reloading"):
         export_model(bert, tmp_path / "out", layer=1)
 
 

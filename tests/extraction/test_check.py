@@ -41,7 +41,7 @@ def test_padding_that_leaks_is_a_warning(name: str, loaded: Loaded) -> None:
     assert failures(diagnosis) == {}
     (warned,) = [check for check in diagnosis.checks if check.warning]
     assert (warned.name, warned.passed) == ("padding", False)
-    assert "batches will hold texts of one length" in warned.finding
+    assert "batches have texts of one length" in warned.finding
 
 
 def test_raw_layers_are_not_held_against_truncated_models(tmp_path: Path) -> None:

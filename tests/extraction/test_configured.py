@@ -76,9 +76,9 @@ def test_what_is_followed_is_said_and_kept_apart(tmp_path: Path) -> None:
     both = [lp.extract(lp.Model(str(one), cache_dir=tmp_path / "store"), TEXTS) for one in (whole, cut)]
     assert both[0].fingerprint != both[1].fingerprint
     assert [one.model.hidden_size for one in both] == [HIDDEN, 5]
-    assert any("is read with the first 5 features, as its sentence-tr" in warning for warning in both[1].warnings)
-    assert not any("where its configuration has" in warning for one in both for warning in one.warnings)
+    assert any("is read with the first 5 features, from its sentence-tr" in warning for warning in both[1].warnings)
+    assert not any("but its configuration has" in warning for one in both for warning in one.warnings)
     behind = built(tmp_path / "dense", mean(), dense(), truncate_dim=3)
     embeddings = lp.extract(lp.Model(str(behind), cache_dir=tmp_path / "store"), TEXTS)
     assert embeddings.shape[2] == HIDDEN
-    assert any("all features, where its configuration has the first 3" in warning for warning in embeddings.warnings)
+    assert any("all features, but its configuration has the first 3" in warning for warning in embeddings.warnings)

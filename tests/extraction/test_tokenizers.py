@@ -31,7 +31,7 @@ ENGLISH = (
     "Several musicians played wonderful melodies yesterday evening",
     "The government announced another surprising economic decision",
 )
-END = "pools the last word, as it has no end token around texts that its tokenizer_config.json promises"
+END = "pools the last word, because it has no end token around texts that its tokenizer_config.json promises"
 
 
 def rules(*, end: bool = False) -> Any:
@@ -161,12 +161,12 @@ def test_vocabularies_of_nucleotides_and_amino_acids_spell_on_purpose(letters: s
 
 def test_the_tokenizer_of_another_model_is_said() -> None:
     about = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    line = "the tokenizer of BertModel seems to be another model's: "
+    line = "the tokenizer of BertModel seems to belong to another model: "
     for settings, sign in (
         ({"vocab_size": 50265}, "it has 30,522 tokens, and the model 50,265"),
         ({"vocab_size": 30528}, ""),
     ):
         model = BertModel(BertConfig(**about, **settings))
-        warnings = [w for w in lp.extract((model, minilm()), ENGLISH).warnings if "another model's" in w]
+        warnings = [w for w in lp.extract((model, minilm()), ENGLISH).warnings if "to another model" in w]
         assert len(warnings) == bool(sign)
         assert all(warning.startswith(line + sign) for warning in warnings)
