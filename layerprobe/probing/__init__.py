@@ -1,1 +1,1 @@
-"""Frozen embeddings of every layer, of anything, and targets -> which layer to use."""
+"""Frozen embeddings of every layer, from any source, and targets -> which layer to use."""

@@ -1,4 +1,4 @@
-"""Probes that are fitted on all rows, as estimators of scikit-learn. Knows arrays."""
+"""Probes fitted on all rows, as estimators of scikit-learn. Knows arrays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from layerprobe.scoring.probes import LOGIT_VARIANCE, NEVER, STEPS, logistic_fea
 
 Array = NDArray[np.float64]
 FEATURES: dict[str, Callable[..., NDArray[Any]]] = {"logistic": logistic_features, "ridge": ridge_features}
-"""What is made of the embeddings of two texts."""
+"""Features from the embeddings of two texts."""
 VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
-"""Of a logit under the prior of logistic regression, the strongest penalty first."""
+"""Prior variances of a logit in logistic regression, the strongest penalty first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,9 +26,9 @@ class Fit:
     """A linear probe: ((x - mean) / scale) @ weights + bias is the target, or the logits."""
 
     mean: Array
-    """(d,) of the features."""
+    """Means of the features, (d,)."""
     scale: Array
-    """(d,) standard deviations; 1 for features that are the same everywhere, whose weights are 0."""
+    """Standard deviations, (d,); 1 for constant features, whose weights are 0."""
     weights: Array
     """(d, m)."""
     bias: Array
@@ -38,13 +38,13 @@ class Fit:
     classes: NDArray[Any]
     """Names of the classes in the order of the logits; empty for scores."""
     pairs: str = ""
-    """Name in `FEATURES`, where rows are of two texts."""
+    """Name in `FEATURES`, if rows represent two texts."""
 
     arrays: ClassVar = ("mean", "scale", "weights", "bias", "penalties")
-    """What a file has of it, beside the names."""
+    """Arrays that a file contains, besides the names."""
 
     def probabilities(self, rows: NDArray[Any]) -> Array:
-        """Return (n, classes) of logistic regression; of two, `bias` and `weights` are of the second one alone."""
+        """Return (n, classes) probabilities of logistic regression; for two, `weights` are those of the second."""
         logits = (rows - self.mean) / self.scale @ self.weights + self.bias
         if len(self.classes) == 2:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
@@ -82,17 +82,17 @@ def logistic(
     *,
     inner: NDArray[np.bool_] | None = None,
 ) -> Fit:
-    """Fit logistic regression on (n, d) rows, each feature divided by its standard deviation; a lone class is certain.
+    """Fit logistic regression on (n, d) rows, features divided by their standard deviations; a single class is certain.
 
-    Without a penalty, `C`, the (n,) inner rows are fitted to choose it by the log loss of the others: weaker ones are
-    tried until that grows.
+    Without a penalty, `C`, the (n,) inner rows are fitted to choose it by the log loss of the others: penalties are
+    weakened until the loss increases.
     """
     from sklearn.linear_model import LogisticRegression  # takes a second to load
 
     mean, spread = standard(rows)
     rows, present, loss, width = (rows - mean) / spread, np.unique(classes), np.inf, rows.shape[1]
     weights, bias = np.zeros((width, 1)), np.array([-NEVER * (2 * present[0] - 1)])
-    # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+    # by then predictions no longer change, even if the gradient is not yet small enough
     with without_warnings():
         if inner is not None and len(np.unique(classes[inner])) > 1 and not inner.all():
             path = LogisticRegression(max_iter=STEPS, warm_start=True)
@@ -102,7 +102,7 @@ def logistic(
                     break
                 loss, penalty = tried, variance / width
         penalty = VARIANCES[0] / width if penalty is None else penalty
-        if len(present) > 1:  # not from weights of fewer classes
+        if len(present) > 1:  # warm start only with all classes
             model = LogisticRegression(C=penalty, max_iter=STEPS).fit(rows, classes)
             weights, bias = model.coef_.T, model.intercept_
     scale = np.where(np.isinf(spread), 1, spread)
@@ -110,7 +110,7 @@ def logistic(
 
 
 def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> float:
-    """Return the mean of -log p of the true class, which is no less than 1e-6 where the model does not know it."""
+    """Return the mean of -log p of the true class, with p at least 1e-6 for classes unknown to the model."""
     probabilities = model.predict_proba(rows)
     place = np.searchsorted(model.classes_, classes).clip(max=len(model.classes_) - 1)
     of_true = np.where(model.classes_[place] == classes, probabilities[np.arange(len(rows)), place], 0)
@@ -118,5 +118,5 @@ def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> floa
 
 
 def features_of_pairs(rows: NDArray[Any], *, features: str) -> NDArray[Any]:
-    """Return what a probe sees of (n, 2 d) embeddings of first and second texts, side by side."""
+    """Return a probe's features from (n, 2 d) embeddings of first and second texts, side by side."""
     return FEATURES[features](*np.split(np.asarray(rows), 2, axis=1))

@@ -1,8 +1,8 @@
-"""Influences of items on a score, both as training and as test items, by refitting probes without them.
+"""Influences of items on a score, as training and as test items, by refitting probes without them.
 
-Influence functions are of the first order and of the outputs: of few items, features with heavy tails or more features
-than items they are too small, and of logistic regression they lack what the training rows do. Penalties stay what they
-were. Knows problems and their probes.
+Influence functions are first-order and cover only the outputs: with few items, heavy-tailed features or more features
+than items they are too small, and for logistic regression they ignore the training rows. Penalties stay
+fixed. Knows problems and their probes.
 
 Source: Tukey 1958 (Annals of Mathematical Statistics 29); leaving out groups: Kott 2001 (Journal of Official Statistics
 17).
@@ -24,21 +24,21 @@ from layerprobe.probing.probes import Fitted, Problem
 from layerprobe.probing.ridge import Array
 
 SETS = 60
-"""Items, or groups, are left out one by one up to so many, and at random in so many sets where there are more."""
+"""Most items, or groups, that are left out one by one; more are left out in this many random sets."""
 NUMBERS = 2**19
-"""Of a layer, up to which probes are fitted again: 700 items of 768 features."""
+"""Most numbers in a layer whose probes are refitted: 700 items of 768 features."""
 
 
 def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Array | None:
-    """Return (n,) influences of the items on a metric x 100 of the first folding, of mean 0.
+    """Return the influences of the items, (n,) with mean 0, on a metric x 100 of the first folding.
 
-    Leaving out k of G units, items or groups of them, moves the score by about -1 / (G - k) times the sum of their
-    influences, which the k share so that the sum of squares is kept. The share of right classes jumps with every fit,
-    which that would take for error: of classes, what items add as ones to train on is that to a smoothed score.
+    Leaving out k of G units, items or groups of them, changes the score by about -1 / (G - k) times the sum of their
+    influences, which the k units share so that the sum of squares is preserved. Accuracy jumps with every refit,
+    which would count as error: for classes, the influence as training items is that on a smoothed score.
 
     Returns:
-        None where targets are no scores or classes, these have another metric than accuracy and macro F1, there are
-        more numbers than `NUMBERS`, items belong to several groups, or the score of some of the items is not defined.
+        None if targets are not scores or classes, the metric of classes is not accuracy or macro F1, the layer has
+        more than `NUMBERS` numbers, items belong to several groups, or the score of a subset is not defined.
     """
     n, sides = len(problem.targets), () if problem.links is None else problem.links.sides
     smoothed = problem.kind == "classes" and metric in ("accuracy", "macro f1")
@@ -70,7 +70,7 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
 
 
 def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:
-    """Return the temperature of `_smoothed`: by the spread of the margins, less of it where there are more items."""
+    """Return the temperature of `_smoothed` from the spread of the margins; it falls with the number of items."""
     logits, rows = np.log(np.maximum(probabilities, 1e-12)), np.arange(len(classes))
     others = logits.copy()
     others[rows, classes] = -np.inf
@@ -79,7 +79,7 @@ def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:
 
 
 def _smoothed(probabilities: Array, classes: NDArray[np.intp], metric: str, temperature: float) -> float:
-    """Return accuracy or macro F1 x 100 of shares of an item in every class, in place of the class with the highest."""
+    """Return accuracy or macro F1 x 100 with an item's share in every class instead of its most likely class."""
     shares = softmax(np.log(np.maximum(probabilities, 1e-12)) / temperature, axis=1)
     true = np.eye(shares.shape[1])[classes]
     hits = (shares * true).sum(axis=0)

@@ -27,10 +27,10 @@ from layerprobe.tasks.values import Items, Task, TextSplit
 
 
 def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any, scoring: Any, **how: Any) -> Probing:
-    """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
+    """Embed the items of a task at every layer, or load the embeddings, and find the layer to use.
 
-    Kinds with a probe of whole embeddings are predicted across folds of all their items; pairs with scores and queries
-    are compared by cosines, and other kinds are for `layerprobe.scoring.score.score`.
+    Kinds with a probe of whole embeddings are cross-validated on all their items; scored pairs and queries
+    are compared by cosines; `layerprobe.scoring.score.score` handles other kinds.
     """
     task = checked_task(task)
     kind = KINDS[task.kind]
@@ -38,7 +38,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
     if not (by_rows or task.kind == SCORED_AS["queries"]):
         raise DataError(f"expected a task whose items are rows of embeddings, got kind {task.kind}: use score")
     checkpoint = resolve(model, items=task.readable)
-    # all of the task where probes are cross-validated, else its own split
+    # the whole task for cross-validation, else its own split
     split: TextSplit = "all" if kind.zero_shot == "probe" else task.scored
     about: dict[str, Any] = {"name": checkpoint.label, "task": task.name, "n_groups": None}
     about["notes"] = (f"scored on {split_title(split)}",)
@@ -59,10 +59,10 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, splits: Any,
 
 
 def _posed(items: Any, embeddings: Embeddings, task: Task) -> tuple[list[Layer], Problem]:
-    """Return the layers that items of a task are predicted from, and the targets."""
+    """Return the layers for predicting the items of a task, and the targets."""
     kind = KINDS[task.kind]
     of: dict[str, Any] = {"scored_as": task.kind}
-    stored = {  # a constant one behind is noticed by the probes
+    stored = {  # probes detect constant last layers
         layer: embeddings.stored.rows(layer) for layer in range(embeddings.first_layer, embeddings.n_layers)
     }
     layers = [Layer(name=f"layer {i}", shape=rows.shape, read=rows.__getitem__) for i, rows in stored.items()]
@@ -84,10 +84,10 @@ def _posed(items: Any, embeddings: Embeddings, task: Task) -> tuple[list[Layer],
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
-    """Return (n,) group numbers for the folds, items that share a text together, and notes about them.
+    """Return (n,) group numbers for the folds, which keep items with a common text together, and notes about them.
 
-    Where that would put most items into one fold, or make too few sets, copies of an item are kept together alone, as
-    `layerprobe.tasks.splitting` does.
+    If that would put most items into one fold, or make too few sets, only copies of an item are kept together, as in
+    `layerprobe.tasks.splitting`.
     """
     if links is None:
         return None, ()
@@ -97,12 +97,12 @@ def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArr
         return sets, ()
     numbers: dict[tuple[str, ...], int] = {}
     copies = np.array([numbers.setdefault(item, len(numbers)) for item in items.alike], dtype=np.intp)
-    linked = f"{sizes.max():,} of {len(sets):,} items are linked by texts that they share"
-    return copies, (f"{linked}: only copies of an item are kept in one fold, so that folds share texts",)
+    linked = f"{sizes.max():,} of {len(sets):,} items are linked by shared texts"
+    return copies, (f"{linked}: only copies of an item stay in one fold, so folds share texts",)
 
 
 def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Layer:
-    """Return the features of items for the probe: the embedding, or features of two embeddings."""
+    """Return the features of items for the probe: the embedding, or features from two embeddings."""
 
     def read(rows: Rows) -> NDArray[Any]:
         first, *second = (layer.rows(side[rows]) for side in sides)

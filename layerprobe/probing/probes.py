@@ -1,4 +1,4 @@
-"""A layer and targets -> outputs for each item across folds, and their scores. Knows arrays and kinds of targets."""
+"""From a layer and targets to cross-validated outputs of items, and their scores. Knows arrays and kinds of targets."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 
 COSINES = ("pairs", "queries")
-"""Targets for which nothing is fitted."""
+"""Targets that need no fitting."""
 SCORED_AS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
-"""Which kind of task has the metrics of these targets."""
+"""Kind of task with the metrics of these targets."""
 UNITS = {"scores": "sample", "classes": "sample", "labels": "sample", "pairs": "pair", "queries": "query"}
 LABEL_METRICS = ("average precision", "f1")
-"""Of several labels: the mean over labels, at a threshold of 1/2."""
+"""Metrics of several labels: means over labels, at a threshold of 1/2."""
 RARE_PRIMARY = "macro f1"
-"""Of classes of which one is rare."""
+"""Primary metric of classes if one is rare."""
 FIT_NUMBERS = 2**26
-"""Of the training rows of a logistic regression, 256 MB at most: of more rows a random part is taken."""
+"""Most numbers in the training rows of a logistic regression, 256 MB; more rows are sampled."""
 
 Folds = NDArray[np.intp]
-"""(n,) the fold or the group of each item."""
+"""Fold or group of each item, (n,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
-    """The outputs for every item, by folding."""
+    """Outputs for every item, by folding."""
 
     outputs: NDArray[Any]
-    """(foldings, n, ...)."""
+    """Outputs, (foldings, n, ...)."""
     swayed: Array
-    """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
+    """Influences x 100 of the items as training items, (foldings, n); 0 if unknown."""
     penalties: Array
-    """(foldings, folds, labels) that were chosen; 0 where nothing is fitted."""
+    """Chosen penalties, (foldings, folds, labels); 0 if nothing is fitted."""
 
     @property
     def usual_penalties(self) -> Array:
-        """(labels,) the median over foldings and folds."""
+        """Median penalties over foldings and folds, (labels,)."""
         median: Array = np.quantile(self.penalties, 0.5, axis=(0, 1), method="lower")
         return median
 
@@ -73,42 +73,42 @@ class Problem:
 
     kind: TargetKind
     targets: NDArray[Any]
-    """(n,) scores or class numbers, (n, labels) of 0 and 1, or (n,) scores of pairs; of queries (n,) mappings."""
+    """(n,) scores or class numbers, (n, labels) of 0 and 1, or (n,) scores of pairs; for queries (n,) mappings."""
     foldings: NDArray[np.intp] = field(default_factory=lambda: np.zeros((0, 0), np.intp))
-    """(foldings, n): the fold of each item; none before `folded`."""
+    """Fold of each item, (foldings, n); empty before `folded`."""
     links: Links | None = None
-    """Which items are not independent."""
+    """Links between dependent items."""
     rows: Any = None
-    """Of pairs (n, 2), of queries (n,): rows of the embeddings."""
+    """Rows of the embeddings: (n, 2) for pairs, (n,) for queries."""
     documents: Any = None
-    """Rows that queries look for."""
+    """Rows that queries are compared with."""
     itself: Any = -1
-    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1."""
+    """Position of each query in `documents`, where it is not ranked, or -1."""
     scored_as: str = ""
-    """The kind of task that has the metrics, where it is another than that of the targets."""
+    """Kind of task whose metrics apply, if it differs from that of the targets."""
     remarks: tuple[str, ...] = ()
-    """What was taken for granted of the targets."""
+    """Assumptions about the targets."""
     names: NDArray[Any] | None = None
-    """(classes,) what class numbers, or 0 and 1 of labels, stand for; None for other targets."""
+    """Names of class numbers, or of 0 and 1 of labels, (classes,); None for other targets."""
     unit: Scale | None = None
-    """How targets were brought to one scale; None where they are as they were given."""
+    """Scaling of the targets; None if they are unscaled."""
     primary: str = ""
-    """The metric that layers are compared by, where it is not the usual one."""
+    """Metric for comparing layers, if not the usual one."""
     pairs: str | None = ""
-    """Name in `FEATURES` of what the features of two texts are; None where that has none, and no fit is kept."""
+    """Name in `FEATURES` of the features of two texts; None if unnamed, and no fit is stored."""
 
     @property
     def n_folds(self) -> int:
-        """Of each folding."""
+        """Number of folds in each folding."""
         return int(self.foldings.max()) + 1
 
     def folded(self, groups: Folds | None, settings: ProbeSettings, splits: Any = None) -> Problem:
-        """Return the problem with folds of the items, which divide no group, and with the links that groups make.
+        """Return the problem with folds that divide no group, and with the links between items of a group.
 
-        Folds are those of the settings, or of splits, see `folds_of`.
+        Folds come from the settings, or from splits, see `folds_of`.
         """
         if splits is not None and self.kind in COSINES:
-            raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: leave cv out")
+            raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: omit cv")
         sides: tuple[Folds, ...] = () if groups is None else (groups,)
         targets, unit = self.targets, None
         if self.rows is not None:
@@ -121,7 +121,7 @@ class Problem:
         if units is not None:
             parts = max(len(np.unique(units * len(units) + folds)) for folds in foldings)
             if parts > len(np.unique(units)):
-                raise DataError("expected splits that divide no group, as GroupKFold makes, got a group in two folds")
+                raise DataError("expected splits that divide no group, such as GroupKFold's, got a group in two folds")
         if self.kind in ("scores", "pairs"):
             unit = Scale.of(lambda: [targets[:, None]])
             targets = unit(targets[:, None])[:, 0]
@@ -137,7 +137,7 @@ class Problem:
         classes = self.targets if self.kind == "classes" else None
         result = np.empty((settings.foldings, n), dtype=np.intp)
         for seed, folds in enumerate(result, settings.seed):
-            if classes is None and units is None:  # as KFold has it, which takes a second to load
+            if classes is None and units is None:  # the same as KFold, which takes a second to load
                 tests = np.array_split(np.random.RandomState(seed).permutation(n), settings.folds)
             else:
                 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, StratifiedKFold
@@ -147,7 +147,7 @@ class Problem:
                     settings.folds, shuffle=True, random_state=seed
                 )
                 try:
-                    with without_warnings():  # of a class with fewer samples than folds
+                    with without_warnings():  # about a class with fewer samples than folds
                         tests = [test for _, test in splitter.split(folds, classes, units)]
                 except ValueError as error:
                     raise DataError(
@@ -158,7 +158,7 @@ class Problem:
         return result
 
     def scored_by(self, scoring: str | None) -> Problem:
-        """Return the problem with another of its metrics as the primary one; DataError if it has no such metric."""
+        """Return the problem with another primary metric; DataError if it has no such metric."""
         if scoring is None:
             return self
         macro = "f1" if self.kind == "labels" else RARE_PRIMARY
@@ -172,13 +172,13 @@ class Problem:
 
     @property
     def has_rare_class(self) -> bool:
-        """Whether macro F1 comes before accuracy, which would be first, as that says little of a rare class."""
+        """Whether macro F1 replaces accuracy as the first metric, because a class is rare."""
         usual = KINDS[self.scored_as or SCORED_AS[self.kind]].metrics[0] if self.kind == "classes" else RARE_PRIMARY
         return usual != RARE_PRIMARY and has_rare_class(np.bincount(self.targets).tolist())
 
     @property
     def floors(self) -> dict[str, Floor]:
-        """The scores of a trivial answer, by metric."""
+        """Scores of a trivial answer, by metric."""
         if self.kind == "classes":
             return class_floors(self.targets)
         if self.kind == "labels":
@@ -193,7 +193,7 @@ class Problem:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of the kind of targets, the usual primary one first."""
+        """Metrics of the kind of targets, the usual primary one first."""
         names = LABEL_METRICS if self.kind == "labels" else KINDS[self.scored_as or SCORED_AS[self.kind]].metrics
         return tuple(dict.fromkeys((RARE_PRIMARY, *names))) if self.has_rare_class else names
 
@@ -223,14 +223,14 @@ class Problem:
         return scored, mean_influences(psi + fitted.swayed.mean(axis=0))
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
-        """Return remarks on the targets, and notes on rare classes and on fits on a sample of the rows."""
+        """Return remarks on the targets, and notes on rare classes and on sampled rows."""
         notes = list(self.remarks)
         if self.has_rare_class and not self.primary:
             smallest = f"the smallest has {np.bincount(self.targets).min():,} of {len(self.targets):,} samples"
-            notes.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
+            notes.append(f"macro F1 is used instead of accuracy, which says little about rare classes: {smallest}")
         n, width = round(len(self.targets) * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
         if self.kind in ("classes", "labels") and n * width > FIT_NUMBERS:
-            most = f"at most {FIT_NUMBERS // width:,} rows at random, of {n:,} in the other folds"
+            most = f"a random sample of {FIT_NUMBERS // width:,} of the {n:,} rows in the other folds"
             notes.append(f"logistic regression is fitted on {most}")
         return tuple(notes)
 
@@ -239,7 +239,7 @@ class Problem:
         return 100 * spearman(outputs, self.targets) if metric == "spearman" else self.scores(outputs)[metric]
 
     def fit(self, layer: Layer, penalties: Array) -> Fit:
-        """Return a probe of a scaled layer, fitted on all rows, for targets in their own unit."""
+        """Return a probe of a scaled layer, fitted on all rows, for targets in their original unit."""
         n, width = layer.shape
         if self.kind == "scores":
             ((products,),) = fold_products(layer, self.targets[:, None], np.zeros((1, n), np.intp), 1)
@@ -272,7 +272,7 @@ class Problem:
     def outputs(
         self, layer: Layer, foldings: NDArray[np.intp] | None = None, predicted: Collection[int] = ()
     ) -> Fitted:
-        """Return the outputs of one layer, see `scaled`: by default for every folding and all folds of it."""
+        """Return the outputs of one scaled layer, see `scaled`: by default for every folding and all its folds."""
         foldings, predicted = self.foldings if foldings is None else foldings, predicted or range(self.n_folds)
         swayed = np.zeros(foldings.shape)
         if self.kind == "scores":
@@ -287,7 +287,7 @@ class Problem:
         return Fitted(outputs=outputs, swayed=swayed, penalties=np.stack([chosen for _, chosen in fits], axis=-1))
 
     def refitted(self, rows: Array, included: NDArray[np.bool_], fitted: Fitted) -> NDArray[Any]:
-        """Return the outputs of the first folding, (sets, n, ...), of probes that are fitted on some items at a time.
+        """Return outputs of the first folding, (sets, n, ...), by probes fitted on subsets of the items.
 
         Probes of scores or classes are fitted on (sets, n) `included` of the (n, d) rows, with the same penalties.
         """
@@ -308,7 +308,7 @@ class Problem:
         return outputs
 
     def _cosines(self, layer: Layer) -> NDArray[Any]:
-        """Return (n,) cosines of pairs of rows, or (n, k, 2) documents with the highest ones, of a layer in memory."""
+        """Return (n,) cosines of row pairs, or (n, k, 2) documents with the highest cosines, for a layer in memory."""
         if self.kind == "pairs":
             step = max(1, NUMBERS // layer.shape[1])
             parts = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
@@ -319,17 +319,17 @@ class Problem:
 
 
 def folds_of(splits: Any, targets: NDArray[Any], groups: NDArray[np.intp] | None) -> NDArray[np.intp]:
-    """Return (foldings, n) the folds of splits: of a splitter of scikit-learn, or of (train, test) indices.
+    """Return the folds of splits, (foldings, n), from a splitter of scikit-learn or (train, test) indices.
 
     Raises:
-        DataError: If they are none, or do not train on all rows that they do not test, each of which is tested once.
+        DataError: If they are invalid, or do not test each row equally often and train on all others.
     """
     from sklearn.model_selection import check_cv
 
     rows = np.arange(len(targets))
     foldings = [np.full(len(rows), -1)]
     try:
-        with without_warnings():  # of groups that a splitter does not read
+        with without_warnings():  # about groups that a splitter ignores
             made = list(check_cv(splits).split(rows[:, None], targets, groups))
         fits = True
         for train, test in made:
@@ -352,7 +352,7 @@ def folds_of(splits: Any, targets: NDArray[Any], groups: NDArray[np.intp] | None
 
 
 def drawn(rows: NDArray[np.intp], width: int, *, seed: int) -> NDArray[np.intp]:
-    """Return the rows that a logistic regression is fitted on: all, or of more than `FIT_NUMBERS` a random part."""
+    """Return the rows for fitting a logistic regression: all, or a random sample if they exceed `FIT_NUMBERS`."""
     most = max(FIT_NUMBERS // width, 2)
     return rows if len(rows) <= most else np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
@@ -360,12 +360,12 @@ def drawn(rows: NDArray[np.intp], width: int, *, seed: int) -> NDArray[np.intp]:
 def logistic_outputs(
     layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array]:
-    """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
+    """Return class probabilities of logistic regression fitted without the fold of the row.
 
-    The penalty is chosen on one more fold that is left out; then all training rows are fitted, see `drawn`.
+    The penalty is chosen with one more fold held out; then all training rows are fitted, see `drawn`.
 
     Returns:
-        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) `C` as chosen.
+        (foldings, n, classes) outputs, meaningless in folds that are not predicted; chosen `C`, (foldings, folds).
     """
     n, width = layer.shape
     outputs = np.zeros((len(foldings), n, int(classes.max()) + 1))

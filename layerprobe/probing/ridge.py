@@ -1,14 +1,14 @@
 """Ridge regression across folds from products of the rows: memory does not grow with the samples.
 
-For each fold, z z' with z = (x, 1, y) is added up in one pass over the rows. Products of a training set are sums of
+For each fold, z z' with z = (x, 1, y) is summed in one pass over the rows. Products of a training set are sums of
 these, from which the regression on standardised features follows,
 
     beta = (S^-1 C S^-1 + penalty I)^-1 S^-1 c,
 
-with C and c the centred products of the features with themselves and with the targets, and S the standard deviations;
-and so does the squared error on any fold, so that the penalty is chosen by leaving out one more fold at a time. A
-second pass predicts each row by the regression that was fitted without its fold. With penalty p it is what
-scikit-learn's `Ridge(alpha=p)` gives on features that were standardised on the training set.
+with C and c the centred products of the features with themselves and with the targets, and S the standard deviations.
+The squared error on any fold follows as well, so that the penalty is chosen by leaving out one more fold. A
+second pass predicts each row by the regression fitted without its fold. With penalty p the result equals
+scikit-learn's `Ridge(alpha=p)` on features standardised on the training set.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from layerprobe.scoring.probes import PENALTIES
 
 Array = NDArray[np.float64]
 FLOAT32_FROM = 100_000
-"""Rows from which products within a block are made in float32; their sums are in float64 always."""
+"""Number of rows from which block products use float32; their sums always use float64."""
 REFITTED = 2**19
-"""Numbers of the rows of fits that are made at once."""
+"""Numbers in the rows of fits that are computed together."""
 
 
 def fold_products(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int) -> Array:
@@ -58,9 +58,9 @@ def fold_products(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_fo
 def solved(
     products: Array, width: int, penalties: Iterable[float] = PENALTIES, pull: Array | None = None
 ) -> list[Array]:
-    """Return the regressions on rows whose products are given, by penalty, and their squared error is <B, products B>.
+    """Return the regressions on rows with these products, by penalty; their squared error is <B, products B>.
 
-    With another `pull`, (d, m), than the products with the targets, the weights are what the same matrix makes of it.
+    With `pull`, (d, m), it replaces the products with the targets.
 
     Returns:
         B, (d + 1 + m, m): weights of the features, bias, and -1 for the target itself, so that z B is the residual.
@@ -76,7 +76,7 @@ def solved(
     for penalty in penalties:
         matrix = curvature.copy()
         matrix.ravel()[:: width + 1] += penalty
-        _, solution, failed = dposv(matrix.T, pull, overwrite_a=True)  # it is its own transpose, in Fortran's order
+        _, solution, failed = dposv(matrix.T, pull, overwrite_a=True)  # symmetric, so its transpose is in Fortran order
         if failed:
             raise DataError(f"ridge regression with penalty {penalty:g} has no solution")
         weights = solution / scale[:, None]
@@ -85,17 +85,17 @@ def solved(
 
 
 def deviations(products: Array, width: int) -> Array:
-    """Return (d,) standard deviations of the features; 0 for those that are the same everywhere but for rounding."""
+    """Return the standard deviations of the features, (d,); 0 for those that are constant up to rounding."""
     n, squares = products[width, width], np.diagonal(products)[:width]
     deviation: Array = np.sqrt(np.maximum(squares - products[width, :width] ** 2 / n, 0) / n)
     return np.where(deviation <= CONSTANT * np.sqrt(squares / n), 0, deviation)
 
 
 def chosen_fits(products: Array, width: int, predicted: Iterable[int]) -> dict[int, tuple[float, Array, Array]]:
-    """Return, by fold, the penalty, the fit and the products of all others.
+    """Return, by fold, the penalty, the fit and the products of all other folds.
 
-    The error of a penalty is that on each of the other folds of the regression on the rest; both are left out together,
-    so that a pair of folds is one fit.
+    The error of a penalty is that of regressions on the remaining folds for each of the other folds; both are left out
+    together, so that a pair of folds needs one fit.
     """
     folds, fits = range(len(products)), {}
 
@@ -118,12 +118,12 @@ def chosen_fits(products: Array, width: int, predicted: Iterable[int]) -> dict[i
 
 
 def pulls(products: Array, width: int, fits: dict[int, tuple[float, Array, Array]]) -> Array:
-    """Return the factors that give the influence of a training row on the correlation, except its residual.
+    """Return the factors of a training row's influence on the correlation, except its residual.
 
-    A fit moves by A^-1 (x - mean) e with the weight of a training row of residual e, and the correlation of all outputs
-    by the sum over the rows that the fit predicts of its derivative g times that: e ((x - mean) u + G / n), with
+    A fit changes by A^-1 (x - mean) e with the weight of a training row with residual e, and the correlation of all
+    outputs by the sum, over the rows the fit predicts, of its derivative g times that: e ((x - mean) u + G / n), with
     u = A^-1 sum g (x - mean) and G = sum g. The derivative, g_i = (y_i - r p_i) / (n s_p) of standardised y and p, is
-    linear in z, so that products of rows have all of it.
+    linear in z, so that products of rows contain all of it.
 
     Returns:
         (folds, d + 1) u and G / n - mean u, 0 for folds without a fit.
@@ -154,11 +154,11 @@ def pulls(products: Array, width: int, fits: dict[int, tuple[float, Array, Array
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array, Array]:
-    """Return cross-validated outputs of ridge regression: each row of some folds by a fit without its fold.
+    """Return cross-validated outputs of ridge regression: each row of some folds predicted without its fold.
 
     Returns:
-        (foldings, n, m) outputs, NaN in folds that are not predicted; (foldings, n) influences of each row, as one to
-        train on, on Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings,
+        (foldings, n, m) outputs, NaN in folds that are not predicted; (foldings, n) influences of each row, as a
+        training row, on Pearson's correlation of one target with its outputs, 0 if there are several; and (foldings,
         folds) penalties.
     """
     centre, width, (n, m) = targets.mean(axis=0), layer.shape[1], targets.shape
@@ -186,7 +186,7 @@ def ridge_outputs(
 
 
 def refitted(rows: Array, included: NDArray[np.bool_], targets: Array, others: Array, penalty: float) -> Array:
-    """Fit ridge regression as `ridge_outputs` does, on some of the (n, d) rows at a time, (fits, n) `included`.
+    """Fit ridge regression like `ridge_outputs` on subsets of the (n, d) rows, (fits, n) `included`.
 
     Returns:
         (fits, m) outputs for the (m, d) other rows.

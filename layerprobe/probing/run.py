@@ -51,7 +51,7 @@ Array = NDArray[np.float64]
 
 CORRELATIONS = ("spearman", "pearson")
 SUMMED = 2**30
-"""Numbers of all layers up to which their weighted sum is compared by default: they are read many times for it."""
+"""Most numbers in all layers for comparing their weighted sum by default, because they are read many times."""
 
 
 def student(level: float, freedom: float) -> float:
@@ -65,18 +65,18 @@ class Board:
 
     links: Links | None
     about: Mapping[str, Any]
-    """Fields of the result that are known before layers are scored."""
+    """Fields of the result that are known before scoring."""
     began: float = field(default_factory=time.perf_counter)
     primary: str = ""
-    """The metric that layers are compared by: the first of theirs."""
+    """Metric for comparing layers: the first of their metrics."""
     layers: list[ProbedLayer] = field(default_factory=list)
     summed: ProbedLayer | None = None
     by_folding: list[Array] = field(default_factory=list)
-    """The primary metric by folding, of layers and then of their weighted sum."""
+    """Primary metric by folding, of the layers and then of their weighted sum."""
     psi: list[NDArray[np.float32]] = field(default_factory=list)
-    """(n,) influences on it, mean over foldings."""
+    """Influences on the primary metric, mean over foldings, (n,) each."""
     again: list[Array] = field(default_factory=list)
-    """The same by fitting single layers again, where that was done, see `jackknife`."""
+    """Influences by refitting single layers, if available, see `jackknife`."""
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add(
@@ -105,7 +105,7 @@ class Board:
             self.layers.append(probed)
 
     def error(self, values: Array, psi: Array, *, difference: bool = False) -> Interval | None:
-        """Return the interval of a score, or of a difference, over items and foldings; None where nothing is known."""
+        """Return the interval of a score or a difference, over items and foldings; None if errors are unknown."""
         if not errors_known(len(psi), self.links):
             return None
         values = values[:1] if np.ptp(values) == 0 else values
@@ -120,7 +120,7 @@ class Board:
         )
 
     def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
-        """Return it with an interval `below` times as wide below as above, on Fisher's scale where that applies."""
+        """Return the layer with an interval `below` times as wide below as above, on Fisher's scale if that applies."""
         error = probed.error
         if error is None or error.items_error is None:
             return probed
@@ -137,7 +137,7 @@ class Board:
     ) -> Probing:
         """Return the layers compared with the best of them, and the weighted sum with its gain over single layers.
 
-        `digest` is of the items, see `ItemInfluences`, and `last` the number of the last layer that was given.
+        `digest` identifies the items, see `ItemInfluences`; `last` is the number of the last layer given.
         """
         layers, summed, level = self.layers, self.summed, current().level
         n, count = len(self.psi[0]), len(layers)
@@ -201,36 +201,36 @@ def probe(
     random_state: int = 0,
     weighted_sum: bool | None = None,
 ) -> Probing:
-    """Say which frozen layer does a task best, which others may, and the smallest that will do.
+    """Find the frozen layer that does a task best, its statistical ties, and the smallest sufficient one.
 
-    Of arrays, or of a model and a task. Each item is predicted by a probe that was fitted without its fold, with a
-    penalty chosen inside the other folds; pairs and queries are scored by cosines. Errors are over items (groups, where
-    they are given) and foldings.
+    Works on arrays, or on a model and a task. Each item is predicted by a probe fitted without its fold, with a
+    penalty chosen inside the other folds; pairs and queries are scored by cosines. Errors are over items (groups, if
+    given) and foldings.
 
     Args:
-        embeddings: (n, layers, features), what `extract` returned, a sequence or a mapping of (n, features), a file or
+        embeddings: (n, layers, features), a result of `extract`, a sequence or a mapping of (n, features), a file or
             a folder, see `layerprobe.comparison.arrays.as_layers`; or a model: a name, a folder, or a `Model`.
-        targets: What to predict of each row, see `layerprobe.probing.targets.as_targets`; or a `Task` for a model. By
+        targets: Target of each row, see `layerprobe.probing.targets.as_targets`; or a `Task` for a model. By
             default the labels in the file of the embeddings.
-        groups: (n,) what is never divided between folds, such as speakers, documents or protein families; or a file.
-        kind: What the targets are, where it is not to be seen.
-        column: Of a file of targets.
-        cv: Folds that probes are fitted across, 3 to 100; or a splitter of scikit-learn, or (train, test) indices, that
-            test each row equally often and train on all others: of these there are as many foldings as they make.
+        groups: (n,) units that folds never divide, such as speakers, documents or protein families; or a file.
+        kind: Kind of targets, if ambiguous.
+        column: Column in a file of targets.
+        cv: Number of folds, 3 to 100; or a splitter of scikit-learn, or (train, test) indices, that
+            test each row equally often and train on all others, which also determines the number of foldings.
         foldings: How often samples are divided into `cv` folds.
-        scoring: What layers are compared by: a metric of the targets, such as "r2", "f1_macro" or "spearman", computed
-            once for all items, by folding. By default the first metric of the targets.
+        scoring: Metric for comparing layers, such as "r2", "f1_macro" or "spearman", computed
+            once for all items, by folding. By default the targets' first metric.
         tolerance: Points of score x 100 that you accept to lose for fewer layers.
         random_state: Seed of the folds.
-        weighted_sum: Whether a learned weighted sum of the layers is compared, where probes are fitted; by default
-            where all layers have at most 2^30 numbers, since they are read many times for it.
+        weighted_sum: Whether to compare a learned weighted sum of the layers, if probes are fitted; by default
+            if all layers have at most 2^30 numbers, because they are read many times.
 
     Returns:
-        The answer. A layer that is constant or has NaN is left out, which `warnings` says.
+        The result. A layer that is constant or has NaN is left out, with a warning.
 
     Raises:
-        DataError: If embeddings, targets, groups, splits or metric cannot be used, or no layer can be scored.
-        MisalignedSamplesError: If they are not of the same samples.
+        DataError: If embeddings, targets, groups, splits or metric are unusable, or no layer can be scored.
+        MisalignedSamplesError: If they do not belong to the same samples.
         ModelError: If a model cannot be loaded or truncated.
     """
     from layerprobe.tasks.values import Task
@@ -278,9 +278,9 @@ def probe_layers(
     weighted_sum: bool | None,
     left_out: Mapping[str, str] | None = None,
 ) -> Probing:
-    """Score every layer of features, or of embeddings of which items are pairs or queries, and their weighted sum.
+    """Score every layer, of features or of embeddings for pairs or queries, and their weighted sum.
 
-    `about` has fields of the result besides, and `left_out` layers before these that are not scored, with the reason.
+    `about` has other fields of the result, and `left_out` earlier layers that are not scored, with the reason.
     """
     of_problem = {
         "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
@@ -309,7 +309,7 @@ def probe_layers(
     if len(scored) > 1 and (problem.kind not in COSINES if weighted_sum is None else weighted_sum):
         with part(start=len(layers), share=len(layers), whole=whole):
             done = _tried(_summed, problem, scored, anyway=bool(weighted_sum))
-        if isinstance(done, DataError):  # the layers by themselves have their scores
+        if isinstance(done, DataError):  # the single layers have their scores
             board.left_out[WEIGHTED_SUM] = str(done)
         else:
             fits[WEIGHTED_SUM], evaluated = done
@@ -323,7 +323,7 @@ def probe_layers(
 
 
 def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
-    """Return the value of a function, or the DataError that says why a layer has none."""
+    """Return the value of a function, or the DataError that explains why a layer has none."""
     try:
         return function(*values, **settings)
     except MisalignedSamplesError:
@@ -333,7 +333,7 @@ def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
 
 
 def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]]:
-    """Return a layer on one scale, a probe of all items, and what `Board.add` reads."""
+    """Return a scaled layer, a probe of all items, and the arguments of `Board.add`."""
     layer, scale = scaled(source, shifted=problem.kind not in COSINES)
     fitted = problem.outputs(layer)
     scored, psi = problem.evaluated(fitted)
@@ -346,13 +346,13 @@ def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit |
 
 
 def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool) -> tuple[Fit, dict[str, Any]]:
-    """Return a probe of the learned weighted sum, and what `Board.add` reads."""
+    """Return a probe of the learned weighted sum, and the arguments of `Board.add`."""
     layers, scales = zip(*scored, strict=True)
     size = sum(layer.shape[0] * layer.shape[1] for layer in layers)
     if problem.kind in COSINES:
-        raise DataError("cosines have no probe to learn weights with")
+        raise DataError("there is no probe to learn weights with: cosines need none")
     if size > SUMMED and not anyway:
-        raise DataError(f"the layers have {size:,} numbers, and are read many times for it")
+        raise DataError(f"the layers have {size:,} numbers, and would be read many times")
     if len({layer.shape[1] for layer in layers}) > 1:
         raise DataError("the layers have different widths")
     fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))

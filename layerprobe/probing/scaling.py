@@ -1,4 +1,4 @@
-"""Layers less the means of their features, over powers of two: neither shift nor unit is left. Knows arrays alone."""
+"""Layers minus the means of their features, over powers of two: independent of shift and unit. Knows only arrays."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -12,26 +12,26 @@ from layerprobe.errors import DegenerateLayerError
 
 Array = NDArray[np.float64]
 CONSTANT = 1e-6
-"""Deviation of a feature over its root mean square, up to which it is the same in all rows but for rounding."""
+"""Deviation over the root mean square up to which a feature counts as constant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scale:
-    """What is taken off (n, d) rows, and what they are divided by: nothing over- or underflows on the way.
+    """Shift and divisors of (n, d) rows: scaled values neither overflow nor underflow.
 
-    Multiplications with powers of two are exact, so that rows and rows times a power of two are the same afterwards.
+    Multiplications by powers of two are exact, so that rows and rows times a power of two are scaled to equal values.
     """
 
     exponents: NDArray[np.intc]
-    """(d,): values over 2 to these are between -1 and 1."""
+    """Values over 2 to these exponents, (d,), are between -1 and 1."""
     mean: Array
-    """(d,) of these."""
+    """Means of these values, (d,)."""
     spreads: NDArray[np.intc]
-    """(d,): deviations from the means over 2 to these are between -1 and 1."""
+    """Deviations from the means over 2 to these exponents, (d,), are between -1 and 1."""
 
     @classmethod
     def of(cls, parts: Callable[[], Iterable[NDArray[Any]]]) -> "Scale":
-        """Return the scale of parts of rows, which are read twice; DegenerateLayerError if all rows are the same."""
+        """Return the scale of rows in parts, which are read twice; DegenerateLayerError if all rows are equal."""
         ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in parts()], dtype=np.float64)
         low, high = ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
         exponents = np.frexp(np.maximum(np.abs(low), np.abs(high)))[1]
@@ -53,18 +53,18 @@ class Scale:
         return np.ldexp(values, -self.spreads, out=values)
 
     def undone(self, mean: Array, spread: Array) -> tuple[Array, Array]:
-        """Return (d,) means and standard deviations of scaled rows in the unit of the rows."""
+        """Return the means and standard deviations, (d,), of scaled rows in the original unit."""
         raw = np.ldexp(self.mean + np.ldexp(mean, self.spreads), self.exponents)
         return raw, np.ldexp(spread, self.spreads + self.exponents)
 
 
 def scaled(layer: Layer, *, shifted: bool) -> tuple[Layer, Scale]:
-    """Return an (n, d) layer whose rows are brought to one scale as they are read, and are kept where they are few.
+    """Return an (n, d) layer whose rows are scaled when read, and cached if they are few.
 
-    Where it is not shifted, all features have one exponent and keep their means, so that cosines stay what they are.
+    Without shift, all features have the same exponent and keep their means, so that cosines do not change.
 
     Raises:
-        DegenerateLayerError: If all rows are the same, or a value is not finite.
+        DegenerateLayerError: If all rows are equal, or a value is not finite.
     """
     scale = Scale.of(lambda: (block for _, block in layer.blocks()))
     if not shifted:
@@ -77,6 +77,6 @@ def scaled(layer: Layer, *, shifted: bool) -> tuple[Layer, Scale]:
 
 
 def standard(rows: Array) -> tuple[Array, Array]:
-    """Return the (d,) means and standard deviations of scaled rows; infinite for a feature that is the same in all."""
+    """Return the means and standard deviations, (d,), of scaled rows; infinite for a constant feature."""
     mean, spread = rows.mean(axis=0), rows.std(axis=0)
     return mean, np.where(spread <= CONSTANT * np.abs(mean), np.inf, spread)

@@ -1,4 +1,4 @@
-"""Targets of samples, from arrays or a file."""
+"""Targets of samples, from arrays or files."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from layerprobe.tasks.cells import is_number, spelled_alike
 from layerprobe.tasks.tables import open_parquet, read_table
 
 CLASSES = 20
-"""Whole numbers with up to so many different values are taken for classes."""
+"""Largest number of different whole numbers that are treated as classes."""
 COLUMNS = ("target", "targets", "label", "labels", "score", "scores", "class", "classes", "value", "y")
-"""Usual names of the column of targets; the first in a file is taken."""
+"""Usual names of target columns; the first one in a file is used."""
 LAYOUTS: tuple[tuple[TargetKind, tuple[str, ...]], ...] = (
     ("pairs", ("first", "second", "score")),
     ("queries", ("query", "document", "gain")),
     ("queries", ("query", "document")),
 )
-"""Columns of files of pairs and queries."""
+"""Columns in files of pairs and queries."""
 Folds = NDArray[np.intp]
 
 
 def as_targets(
     given: object, n: int, *, kind: TargetKind | None = None, column: str | None = None, n_layers: int | None = None
 ) -> Problem:
-    """Return the problem of targets of n rows of embeddings, without folds.
+    """Return the problem for the targets of n rows of embeddings, without folds.
 
     Args:
         given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
-            documents and their gain; or a file: .npy, .csv, .tsv, .jsonl, .parquet with named columns, .txt with one a
+            documents and their gain; or a file: .npy, .csv, .tsv, .jsonl, .parquet with named columns, .txt with a line
             line, .npz or .safetensors with named arrays of one axis.
-        n: Rows of the embeddings.
-        kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
+        n: Number of rows of the embeddings.
+        kind: Kind of targets, if ambiguous: by default text and up to 20 whole numbers are classes, other numbers
             scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries. Text
-            among more numbers is refused, unless they are said to be classes.
-        column: Of a file; several with commas between them are labels.
-        n_layers: Of the embeddings, to tell where these may be given with layers first.
+            among more numbers raises an error, unless the kind is classes.
+        column: Column of a file; several, separated by commas, are labels.
+        n_layers: Number of layers of the embeddings, to recognise arrays with layers first.
     """
     if kind is not None:
         check_choice(kind, TargetKind, name="kind")
@@ -67,17 +67,17 @@ def as_targets(
         raise MisalignedSamplesError(
             f"expected a target for each of the {n:,} rows of embeddings, got {len(values):,}: "
             + (
-                f"are these {n:,} layers of {n_layers:,} samples? Then pass array.swapaxes(0, 1), which is "
+                f"are these {n:,} layers of {n_layers:,} samples? Then pass array.swapaxes(0, 1), with axes "
                 "(samples, layers, features)"
                 if len(values) == n_layers
-                else "give both in one order"
+                else "use the same rows for both"
             )
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
         types = {type(value) for value in values.flat}
         if all(issubclass(one, Real | Decimal) for one in types) and (bool not in types or len(types) == 1):
-            values = values.astype(np.float64)  # but True among numbers, which is 1 for Python alone
+            values = values.astype(np.float64)  # except True among numbers, which only Python treats as 1
     if kind == "labels" and values.ndim == 1:
         values = values[:, None]
     elif kind != "labels" and values.ndim == 2 and values.shape[1] == 1:
@@ -86,13 +86,13 @@ def as_targets(
         if kind not in (None, "labels") or not np.isin(values, (0, 1)).all():
             kinds = ", ".join(get_args(TargetKind))
             raise DataError(
-                f"expected a matrix of 0 and 1, a column a label, got {values.shape} of others: say which of {kinds}"
+                f"expected a matrix of 0 and 1, one column per label, got {values.shape} of others: set kind to {kinds}"
             )
         counts = values.sum(axis=0)
         if len(wrong := np.flatnonzero((counts == 0) | (counts == n))):
             raise DataError(
                 f"expected samples with and without each label, got label {wrong[0]} for "
-                f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
+                f"{'all' if counts[wrong[0]] else 'none'}: remove it"
             )
         return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
     if values.ndim != 1:
@@ -102,27 +102,27 @@ def as_targets(
         if kind == "scores" or 2 * sum(numbers) > len(values) > sum(numbers):
             row = numbers.index(False) if False in numbers else 0
             raise DataError(
-                f"expected scores as numbers, got {str(values[row])!r} in row {row}, counted from 0: leave it out of "
-                "both, or say that targets are classes"
+                f"expected scores as numbers, got {str(values[row])!r} in row {row}, counted from 0: remove it from "
+                "both, or set the kind of targets to classes"
             )
         return _classes(values)
     _check_finite(values, "target")
     different, whole = len(np.unique(values)), not np.mod(values, 1).any()
     few = values.dtype.kind == "b" or (different <= CLASSES and whole)
-    other = "for {} say so by the kind of targets"
+    other = "for {}, set the kind of targets"
     if kind == "classes" or (kind is None and few):
-        note = f"targets are taken for {different} classes; {other.format('scores')}"
+        note = f"targets are treated as {different} classes; {other.format('scores')}"
         taken = values.astype(np.int64) if few and np.abs(values).max() < 2**53 else values
         return _classes(taken, () if kind or values.dtype.kind == "b" else (note,))
     if different == 1:
         raise DataError(f"expected scores that differ, got {values[0]:g} for all {n:,} samples")
-    note = f"targets are taken for scores: {different} whole numbers; {other.format('classes')}"
+    note = f"targets are treated as scores: {different} whole numbers; {other.format('classes')}"
     remarks = (note,) if kind is None and whole else ()
     return Problem(kind="scores", targets=values.astype(np.float64), remarks=remarks)
 
 
 def as_groups(given: object, n: int) -> Folds | None:
-    """Return (n,) numbers of the groups of rows, from an array or a file or `FILE:COLUMN`; None where none is given."""
+    """Return (n,) group numbers of rows, from an array, a file or `FILE:COLUMN`; None without groups."""
     if given is None:
         return None
     if isinstance(given, str | Path):
@@ -151,7 +151,7 @@ def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:
 
 def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
     if values.ndim != 2 or values.shape[1] not in widths:
-        raise DataError(f"expected {what}, a row each, got an array of shape {values.shape}")
+        raise DataError(f"expected {what} in each row, got an array of shape {values.shape}")
     try:
         table = values.astype(np.float64)
     except ValueError:
@@ -159,9 +159,7 @@ def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDA
     _check_finite(table, "row")
     rows = table[:, :2]
     if np.mod(rows, 1).any() or rows.min() < 0 or rows.max() >= n:
-        raise DataError(
-            f"expected numbers of the {n:,} rows of the embeddings, from 0, got {rows.min():g} to {rows.max():g}"
-        )
+        raise DataError(f"expected row numbers of the {n:,} embeddings, from 0, got {rows.min():g} to {rows.max():g}")
     return table
 
 
@@ -176,11 +174,11 @@ def _queries(values: NDArray[Any], n: int) -> Problem:
     table = _rows(values, n, "the numbers of a query and a relevant document, and a gain or none", (2, 3))
     gains = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if gains.min() <= 0:
-        raise DataError(f"expected gains above 0, got {gains.min():g}: leave out what is not relevant")
+        raise DataError(f"expected gains above 0, got {gains.min():g}: remove irrelevant documents")
     queries = np.unique(table[:, 0]).astype(np.intp)
     documents = np.setdiff1d(np.arange(n), queries)
     if not np.isin(table[:, 1], documents).all():
-        raise DataError("expected documents that are no queries, got a row that is both")
+        raise DataError("expected documents that are not queries, got a row that is both")
     place = np.searchsorted(documents, table[:, 1])
     gold = np.array([{} for _ in queries], dtype=object)
     for query, document, gain in zip(np.searchsorted(queries, table[:, 0]), place, gains, strict=True):
@@ -191,14 +189,14 @@ def _queries(values: NDArray[Any], n: int) -> Problem:
 def _check_finite(values: NDArray[Any], what: str) -> None:
     bad = ~np.isfinite(values.astype(np.float64)).reshape(len(values), -1).all(axis=1)
     if bad.any():
-        raise DataError(f"expected finite targets, got NaN or infinity in {what} {bad.argmax()}: leave it out of both")
+        raise DataError(f"expected finite targets, got NaN or infinity in {what} {bad.argmax()}: remove it from both")
 
 
 # ---- files ----------------------------------------------------------------------------------------------
 
 
 def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray[Any], TargetKind | None]:
-    """Return the values of a file, and what they are where the columns say so; groups are text, whatever they are."""
+    """Return the values of a file, and the kind of targets if the columns show it; groups are always text."""
     as_values = _numbers if what == "target" else _present
     try:
         if path.stat().st_size == 0:
@@ -215,7 +213,7 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         else:
             table = read_table(path).with_header()
             if not table.rows:
-                raise DataError(f"{path} has a first line and no more: expected a row of targets for each sample")
+                raise DataError(f"{path} has only one line: expected a row of targets for each sample")
             columns = dict(zip(table.header or (), zip(*table.rows, strict=True), strict=True))
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
@@ -250,7 +248,7 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
 
 
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
-    """Return cells as numbers where all are, else as text."""
+    """Return cells as numbers if all are numbers, else as text."""
     text = _present(cells)
     if not all(isinstance(cell, Real) or is_number(string) for cell, string in zip(cells, text, strict=True)):
         return text
@@ -262,6 +260,6 @@ def _present(cells: Sequence[Any]) -> NDArray[Any]:
     missing = [row for row, cell in enumerate(cells) if cell is None or cell == ""]
     if missing:
         raise DataError(
-            f"expected a value in every row, got none in row {missing[0]}, counted from 0: leave it out of both"
+            f"expected a value in every row, got none in row {missing[0]}, counted from 0: remove it from both"
         )
     return np.array([str(cell) for cell in cells])

@@ -1,4 +1,4 @@
-"""Which frozen layer to use: settings and the answer."""
+"""Probing of frozen layers: settings and results."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
-"""scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
-rows with the rows that are relevant for them."""
+"""scores: one number per sample; classes: one of several; labels: several of 0 and 1; pairs: row pairs with a score;
+queries: rows with their relevant rows."""
 METHODS = {
     "scores": "ridge regression",
     "classes": "logistic regression",
@@ -41,11 +41,11 @@ METHODS = {
 }
 FOLDS, FOLDINGS = 5, 3
 MOST_FOLDS = 100
-"""Penalties are chosen on pairs of them."""
+"""Largest number of folds: penalties are chosen on pairs of folds."""
 NAMES = str.maketrans(" @", "__")
-"""Of metrics in tables."""
+"""Converts names of metrics to names of table columns."""
 WEIGHTED_SUM = "weighted sum"
-"""What the learned weighted sum of layers is called."""
+"""Name of the learned weighted sum of layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ProbeSettings:
 
     def __post_init__(self) -> None:
         if not 3 <= self.folds <= MOST_FOLDS:
-            raise DataError(f"expected 3 to {MOST_FOLDS} folds, of which one chooses penalties, got {self.folds}")
+            raise DataError(f"expected 3 to {MOST_FOLDS} folds (one of them chooses penalties), got {self.folds}")
         if self.foldings < 1 or self.seed < 0:
             raise DataError(f"expected at least one folding and a seed from 0, got {self.foldings} and {self.seed}")
         check_tolerance(self.tolerance)
@@ -79,75 +79,75 @@ class ProbedLayer:
 
     name: str
     layer: int | None
-    """Its number; None for the weighted sum."""
+    """Layer number; None for the weighted sum."""
     width: int | None
-    """Features; None where that is not known."""
+    """Number of features; None if unknown."""
     metrics: dict[str, float]
-    """x 100, mean over foldings."""
+    """Metrics x 100, mean over foldings."""
     error: Interval | None
-    """Of the primary metric, over items and foldings; None where nothing is known of it. The lower end of the best
-    layer allows for its having been chosen among all of them."""
+    """Interval of the primary metric, over items and foldings; None if unknown. The lower end of the best
+    layer allows for its selection among all layers."""
     behind: float | None = None
-    """Points that the best single layer is ahead at most, by the joint statement; None for the weighted sum."""
+    """Most points by which the best single layer may be ahead, jointly for all layers; None for the weighted sum."""
     gain: Interval | None = None
-    """Of the weighted sum: what it scores more than the best single layer."""
+    """For the weighted sum: its score less that of the best single layer."""
     better: bool = False
-    """Of the weighted sum: whether that is more than its error, compared with every layer that may be the best."""
+    """For the weighted sum: whether the gain exceeds its error, compared with every layer that may be the best."""
     note: str = ""
-    """Of the weighted sum: its highest weights."""
+    """For the weighted sum: its highest weights."""
 
     @property
     def called(self) -> str:
-        """Its number, or the name of its array where that has none."""
+        """Layer number, or the name of its array if it has none."""
         return str(self.layer) if self.name == f"layer {self.layer}" else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Probing(Shown):
-    """Every frozen layer on a task: which to use, and how certain that is."""
+    """Scores of every frozen layer on a task: which one to use, and how certain that is."""
 
     name: str
-    """Of the embeddings."""
+    """Name of the embeddings."""
     task: str
-    """Of the targets."""
+    """Name of the targets."""
     model: ModelDescription | None
     kind: str
-    """Of the targets."""
+    """Kind of the targets."""
     method: str
-    """What a layer is scored by."""
+    """Method of scoring a layer."""
     primary: str
     layers: tuple[ProbedLayer, ...]
     summed: ProbedLayer | None
-    """The learned weighted sum of the layers as one embedding; None where it is not scored."""
+    """The learned weighted sum of the layers as one embedding; None if not scored."""
     left_out: dict[str, str]
     """Layers, and the weighted sum, that are not scored, with the reason."""
     candidates: tuple[int, ...]
-    """Layers of which one is the best."""
+    """Layers that may be the best."""
     n_items: int
     n_groups: int | None
-    """Groups that were never divided; None where none were given."""
+    """Number of groups that were never divided; None without groups."""
     unit: str
-    """What an item is called."""
+    """Noun for an item."""
     settings: ProbeSettings
     level: float = LEVEL
     seconds: float
-    """Of probing, without extraction."""
+    """Seconds of probing, without extraction."""
     notes: tuple[str, ...] = ()
-    """What was done that nobody asked for."""
+    """Choices that were made automatically."""
     cautions: tuple[str, ...] = field(default=(), metadata=RARE)
-    """What speaks against the embeddings of a model, such as texts that were cut."""
+    """Problems of a model's embeddings, such as truncated texts."""
     last: int | None = field(default=None, metadata=RARE)
-    """Number of the last layer that was given, where it is left out."""
+    """Number of the last layer given, if it is left out."""
     floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
-    """By metric, what a trivial answer scores on the same items."""
+    """Score of a trivial answer on the same items, by metric."""
     fits: dict[str, Fit] = field(default_factory=dict, compare=False, metadata=IN_MEMORY)
-    """By the name of the layer, the probe that is fitted on all items; JSON has none, see `estimator`."""
+    """Probe fitted on all items, by name of the layer; not in JSON, see `estimator`."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
-    """Of the items on the scores of single layers; None where that was not saved."""
+    """Influences of the items on the scores of single layers; None if not saved."""
 
     @property
     def scored_layers(self) -> ScoredLayers:
-        """What it is compared with another result by."""
+        """Scores for the comparison with another result."""
         numbered = {layer.layer: layer for layer in self.layers if layer.layer is not None}
         return ScoredLayers(
             model=self.name,
@@ -162,33 +162,33 @@ class Probing(Shown):
 
     @property
     def best(self) -> ProbedLayer:
-        """The layer with the highest score, the earlier one of equals."""
+        """The layer with the highest score, the earlier one in ties."""
         return max(self.layers, key=lambda layer: layer.metrics[self.primary])
 
     @property
     def best_layer(self) -> int:
-        """Its number."""
+        """Number of the best layer."""
         assert self.best.layer is not None
         return self.best.layer
 
     def estimator(self, layer: int | str | None = None) -> Pipeline:
         """Return the probe of a layer, fitted on all items: scikit-learn's pipeline of a scaler and a linear model.
 
-        It predicts from (n, features) embeddings as they come; of pairs of texts from both, side by side; of the
+        It predicts from unscaled (n, features) embeddings; for pairs of texts from both, side by side; for the
         weighted sum from those of all scored layers, side by side (`embeddings[:, numbers].reshape(n, -1)`). The
         penalty is the median of those chosen across folds. It can be pickled; `layerprobe.save(result,
-        "probes.safetensors")` keeps all of them, with the result.
+        "probes.safetensors")` saves all of them, with the result.
 
         Args:
-            layer: Its number, below 0 from the last one, its name, or "weighted sum"; by default the best layer.
+            layer: Its number, negative from the last one, its name, or "weighted sum"; by default the best layer.
 
         Raises:
-            DataError: If there is none, as in a result from JSON, or of cosines, for which nothing is fitted.
+            DataError: If there is no probe, as in results from JSON, or for cosines, which need no fit.
         """
         if not self.fits:
-            reason = "JSON keeps none: probe again, or save results as .safetensors"
-            nothing = f"{self.method} is compared, and nothing is fitted" if not self.folded else reason
-            raise DataError(f"expected a result with fitted probes, got none: {nothing}")
+            reason = "JSON does not contain them: probe again, or save results as .safetensors"
+            nothing = f"layers are scored by {self.method}, without fitting" if not self.folded else reason
+            raise DataError(f"this result has no fitted probes: {nothing}")
         names: dict[Any, str] = {one.layer: one.name for one in self.layers} | {name: name for name in self.fits}
         last = max(one.layer for one in self.layers if one.layer is not None)
         number = self.best_layer if layer is None else layer
@@ -198,7 +198,7 @@ class Probing(Shown):
         return self.fits[names[number]].pipeline(self.kind)
 
     def as_safetensors(self) -> bytes:
-        """Return the fitted probes with the result in their metadata; `from_safetensors` reads both."""
+        """Return the fitted probes with the result as metadata; `from_safetensors` reads both."""
         from safetensors.numpy import save
 
         if not self.fits:
@@ -211,10 +211,10 @@ class Probing(Shown):
 
     @classmethod
     def from_safetensors(cls, data: bytes) -> Probing:
-        """Return the result whose probes are in a file.
+        """Return the result with probes from a file.
 
         Raises:
-            DataError: If it is no such file, or was damaged.
+            DataError: If the file is invalid or damaged.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load
@@ -225,22 +225,22 @@ class Probing(Shown):
             metadata = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             _, checksum = unsealed(parse_json(metadata["result"]))
             if checksum is None or checksum.files != _digests(tensors):
-                raise DataError("its probes are not those that were written: it was damaged or changed")
+                raise DataError("its probes do not match their checksums: it was damaged or changed")
             for name, (classes, pairs) in parse_json(metadata["names"]).items():
                 arrays = {part: tensors[f"{name}/{part}"] for part in Fit.arrays}
                 fits[name] = Fit(**arrays, classes=np.array(classes), pairs=pairs)
         except (SafetensorError, KeyError, TypeError) as error:
-            raise DataError(f"expected probes that layerprobe.save wrote, got {quoted(str(error))}") from error
+            raise DataError(f"expected probes saved by layerprobe.save, got {quoted(str(error))}") from error
         return replace(from_json(cls, metadata["result"]), fits=fits)
 
     @property
     def floor(self) -> Floor | None:
-        """What a trivial answer scores by the primary metric; None where that is not known."""
+        """Score of a trivial answer by the primary metric; None if unknown."""
         return self.floors.get(self.primary)
 
     @property
     def compared(self) -> AgainstBest | None:
-        """The single layers, compared with the best of them; None where nothing is known of the errors."""
+        """The single layers compared with the best of them; None if errors are unknown."""
         ends = [layer.error.interval for layer in self.layers if layer.error is not None]
         behind = [layer.behind for layer in self.layers if layer.behind is not None]
         if len(ends) < len(self.layers) or len(behind) < len(self.layers):
@@ -257,18 +257,18 @@ class Probing(Shown):
 
     @property
     def on_floor(self) -> bool:
-        """Whether no layer is above the floor with its error: then none is recommended."""
+        """Whether no layer is significantly above the floor: then none is recommended."""
         return self.compared is not None and self.compared.on_floor
 
     @property
     def smallest_sufficient(self) -> int | None:
-        """The first layer that is shown to be within the tolerance of the best; None where none is, or on the floor."""
+        """The first layer significantly within the tolerance of the best; None if there is none, or on the floor."""
         smallest = None if self.compared is None else self.compared.smallest()
         return None if smallest is None else self.layers[smallest].layer
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against the embeddings, and which layers were left out, and why."""
+        """Problems of the embeddings, and layers that were left out, with reasons."""
         return (
             *self.notes,
             *self.cautions,
@@ -277,7 +277,7 @@ class Probing(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per layer, and below them the weighted sum."""
+        """One row per layer, then the weighted sum."""
         rows = [*self.layers, *filter(None, [self.summed])]
         column, names = columns_of(rows), {metric: metric.translate(NAMES) for metric in self.best.metrics}
         primary, *further = (
@@ -291,8 +291,8 @@ class Probing(Shown):
             for metric, name in sorted(names.items(), key=lambda pair: pair[0] != self.primary)
         )
         floor, over = self.floor, f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}"
-        best_of = "On other items: of the best layer after its choice among all, of others by themselves."
-        behind = "Points that the best layer is ahead at most, true of all layers together."
+        best_of = "For new items; the best layer's interval allows for its selection."
+        behind = "Most points by which the best layer may be ahead, jointly for all layers."
         lines = (Line(names[self.primary], interval="interval"),)
         has_floor = floor is not None and floor.value
         chart = Chart(lines=lines, name="layers", floor="floor" if has_floor else "", chosen="the best layer")
@@ -319,7 +319,7 @@ class Probing(Shown):
                 column(
                     "gain_interval",
                     lambda row: row.gain and row.gain.interval,
-                    title="of the gain",
+                    title="gain interval",
                     form="+.2f",
                     interval=True,
                     more=True,
@@ -347,7 +347,7 @@ class Probing(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layer to use, or their sum, which may be as good, and the smallest that will do."""
+        """Which layer to use, or their sum, which ones may be as good, and the smallest sufficient one."""
         compared, best, names = self.compared, self.best, [layer.called for layer in self.layers]
         score = Fact(value=best.metrics[self.primary], unit="score")
         facts = {"score": score} if compared is None else compared.facts("")
@@ -384,7 +384,7 @@ class Probing(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The model, the targets, and how layers were scored."""
+        """The model, the targets, and the scoring method."""
         folds = f"{self.settings.foldings} x {self.settings.folds} folds" if self.folded else "none"
         return {
             **({"Embeddings": self.name} if self.model is None else described(self.model)),

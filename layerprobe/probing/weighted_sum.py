@@ -1,7 +1,7 @@
 """The learned weighted sum of layers as one embedding. Knows arrays.
 
-Features of each layer are brought to mean 0 and variance 1 first. Weights, a softmax, are learned on the rows of the
-folds that are not left out, of which some thousand are drawn; probes then see the sum as they see a layer.
+Features of each layer are first standardised to mean 0 and variance 1. Weights, a softmax, are learned on some
+thousand random rows of the training folds; probes then use the sum like a layer.
 
 Source: Peters et al. 2018 (ELMo, NAACL); Yang et al. 2021 (SUPERB, Interspeech).
 """
@@ -23,17 +23,17 @@ from layerprobe.probing.scaling import Scale, standard
 from layerprobe.scoring.probes import PENALTIES
 
 ROWS, LEARNED = 2000, 2**26
-"""Rows that weights are learned on at most, and numbers of all their layers."""
+"""Most rows for learning weights, and most numbers in all their layers."""
 ROUNDS = 5
-"""Of fitting a probe on the weighted sum and weights on its outputs in turn."""
+"""Number of alternations between fitting a probe on the weighted sum and weights on its outputs."""
 HELD_OUT = 3
-"""One row in so many is held out when weights are learned."""
+"""One of this many rows is held out for learning the weights."""
 
 
 def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[float], None]) -> tuple[Fitted, Array]:
-    """Return the outputs of probes of the weighted sum of scaled layers of one width, and the mean weights over folds.
+    """Return the outputs of probes of the weighted sum of equally wide scaled layers, and the mean weights over folds.
 
-    The share of the folds that are done is reported.
+    The finished share of the folds is reported.
     """
     learned: list[Array] = []
     outputs, swayed, penalties = [], [], []
@@ -54,11 +54,11 @@ def weighted_sum(problem: Problem, layers: Sequence[Layer], report: Callable[[fl
 def summed_layer(
     problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]
 ) -> tuple[Layer, Array, Array, Array]:
-    """Learn the weights of scaled layers on some of the rows, in which features are then standard.
+    """Learn the weights of scaled layers on some rows, which standardise the features.
 
     Returns:
         The (n, d) weighted sum; its (layers,) weights; and (layers, d) means and standard deviations of the features,
-        these infinite for a feature that is the same everywhere.
+        infinite for a constant feature.
     """
     most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
     items = np.random.default_rng(seed).permutation(train)[:most]
@@ -81,14 +81,14 @@ def summed_layer(
 
 
 def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
-    """Return a probe of the weighted sum, fitted on all rows, of the features of all layers side by side."""
+    """Return a probe of the weighted sum, fitted on all rows, for the features of all layers side by side."""
     summed, by_layer, means, spreads = summed_layer(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
     fit = problem.fit(summed, penalties)
     slopes = fit.weights / fit.scale[:, None]
     raw = zip(scales, means, np.where(np.isinf(spreads), 0, spreads), strict=True)
     means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
     weights = np.concatenate([weight * slopes for weight in by_layer])
-    # of pairs the first texts come first, of all layers, and so do the features that are made of them
+    # for pairs, first texts come before second texts, and so do their features
     parts = FEATURES[fit.pairs](*np.ones((2, 1, 1))).shape[1] if fit.pairs else 1
     order = np.arange(len(means)).reshape(len(layers), parts, -1).swapaxes(0, 1).ravel()
     scale, weights = np.where(spreads == 0, 1, spreads)[order], np.where(spreads[:, None] == 0, 0, weights)[order]
@@ -96,7 +96,7 @@ def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale
 
 
 def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:
-    """Fit ridge regression on the weighted sum of most rows, then weights on its outputs for the rest, in turn."""
+    """Alternately fit ridge regression on the weighted sum of most rows, and weights on its outputs for the rest."""
     targets = problem.targets[items]
     numbers = np.eye(int(problem.targets.max()) + 1)[targets] if problem.kind == "classes" else targets
     numbers = numbers.reshape(len(items), -1).astype(np.float64)
@@ -114,7 +114,7 @@ def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:
 
 
 def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:
-    """Return the logits of weights whose sum of the layers' outputs, (n, layers), comes nearest to targets, (n,)."""
+    """Return the logits of the weights whose sum of the layers' outputs, (n, layers), is closest to targets, (n,)."""
     products, pull, size = by_layer.T @ by_layer, by_layer.T @ targets, float(targets @ targets) or 1.0
 
     def loss(logits: Array) -> tuple[float, Array]:

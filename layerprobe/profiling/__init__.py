@@ -1,1 +1,1 @@
-"""What truncated models cost to serve: FLOPs, seconds and memory."""
+"""The costs of serving truncated models: FLOPs, seconds and memory."""

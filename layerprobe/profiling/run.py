@@ -1,6 +1,6 @@
-"""Measures the cost of serving a model truncated at each layer, beside the scores of findings.
+"""Measure the cost of serving a model truncated at each layer, next to the scores of findings.
 
-Truncated models take turns on made-up inputs; what is fair is decided here.
+Truncated models take turns on artificial inputs; this module ensures a fair comparison.
 """
 
 import contextlib
@@ -49,32 +49,32 @@ from layerprobe.versions import versions
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
-"""Written to clear_refs, sets the kernel's VmHWM to the present VmRSS (proc(5), since Linux 4.0)."""
+"""Value written to clear_refs that resets the kernel's VmHWM to the current VmRSS (proc(5), since Linux 4.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryGauge:
-    """Measures how far memory rises above what was in use when it was made."""
+    """Measures how far memory rises above the amount in use at its creation."""
 
     how: str
-    """What is measured, in plain words."""
+    """Description of the measurement, in plain words."""
     before: int = 0
-    """Bytes in use when it was made."""
+    """Bytes in use at its creation."""
     restart: Callable[[], object]
-    """Forgets the peak so far."""
+    """Resets the peak."""
     highest: Callable[[], int] | None = None
-    """Returns the bytes at the peak since `restart`; None where there is no way to know them."""
+    """Returns the peak bytes since `restart`; None if they cannot be measured."""
 
     def peak(self) -> int | None:
-        """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
+        """Return the peak bytes since `restart`, above those in use when the gauge was made."""
         return None if self.highest is None else self.highest() - self.before
 
 
 def gauge_for(device: torch.device) -> MemoryGauge:
-    """Return a gauge that starts at what is in use on the device now."""
+    """Return a gauge that starts at the device's current memory use."""
     if device.type == "cuda":
         return MemoryGauge(
-            how="peak of torch's allocations on the device (max_memory_allocated), less those before the model was "
+            how="peak of torch's allocations on the device (max_memory_allocated), minus those before the model was "
             "made",
             before=torch.cuda.memory_allocated(device),
             restart=functools.partial(torch.cuda.reset_peak_memory_stats, device),
@@ -88,11 +88,11 @@ def gauge_for(device: torch.device) -> MemoryGauge:
             restart=lambda: (_trim(), CLEAR_REFS.write_text(RESET_PEAK)),
             highest=functools.partial(_status, "VmHWM"),
         )
-    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=lambda: None)
+    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type}", restart=lambda: None)
 
 
 def resident_peak_works() -> bool:
-    """Return whether this kernel lets the high-water mark be reset, and the C library give memory back."""
+    """Return whether this kernel can reset the high-water mark, and the C library can return memory."""
     try:
         CLEAR_REFS.write_text(RESET_PEAK)
         return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
@@ -108,16 +108,16 @@ def _status(name: str) -> int:
 
 
 def _trim() -> int | None:
-    """Give what was freed back to the system: used again, it would hide what comes next. None where that fails."""
+    """Return freed memory to the system: reuse would hide later allocations. None if that fails."""
     with contextlib.suppress(OSError, AttributeError):  # a C library other than glibc
         return int(ctypes.CDLL(None).malloc_trim(0))
     return None
 
 
 def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -> Batch:
-    """Return random words of the model's vocabulary, `length` tokens each: no padding, no special tokens; or pixels.
+    """Return random words of the model's vocabulary, `length` tokens per text, no padding or special tokens; or pixels.
 
-    What a pass costs depends on the shape, not on the words. The same arguments give the same batch.
+    The cost of a pass depends on the shape, not on the words. The same arguments return the same batch.
     """
     generator = torch.Generator().manual_seed(seed)
     if encoder.reader is not None:
@@ -141,7 +141,7 @@ def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ..
     if encoder.reader is not None:
         if lengths is not None and set(lengths) != {encoder.reader.n_tokens}:
             raise DataError(
-                f"expected no lengths for {name}, which makes {encoder.reader.n_tokens} tokens of every image, got "
+                f"expected no lengths for {name}, which has {encoder.reader.n_tokens} tokens for every image, got "
                 f"{', '.join(map(str, lengths))}"
             )
         return (encoder.reader.n_tokens,)
@@ -153,7 +153,7 @@ def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ..
 
 
 Turn = dict[Shape, tuple[list[float], int | None, int | None]]
-"""What a round measures of a layer: seconds of its passes, and bytes of a pass and of a step of fine-tuning."""
+"""Measurements of a layer in one round: seconds of its passes, and bytes of a pass and of a fine-tuning step."""
 
 
 def profile_layers(
@@ -164,11 +164,11 @@ def profile_layers(
     pooling: Pooling = "mean",
     only: int | None = None,
 ) -> tuple[LayerProfile, ...]:
-    """Return what the encoder truncated at each layer costs, over all rounds, or in `only` one of them.
+    """Return the costs of the encoder truncated at each layer, over all rounds, or in round `only`.
 
-    Every round gives each layer one turn, back and forth, so that a machine that warms up or is shared treats all
-    layers alike. In its turn a layer is a model of its own, the only truncated one in memory. A pass is the forward
-    pass and the pooling of a batch that is on the device already, in the encoder's precision; tokenising is not in it.
+    Every round gives each layer one turn, in alternating direction, so that a machine that warms up or is shared treats
+    all layers alike. During its turn a layer is a separate model, the only truncated one in memory. A pass is a forward
+    pass and the pooling of a batch already on the device, in the encoder's precision, without tokenising.
     """
     encoder.check_pooling(pooling)
     shapes = itertools.product(lengths_of(encoder, settings.lengths), sorted(set(settings.batch_sizes)))
@@ -178,14 +178,14 @@ def profile_layers(
     }
     _warm_up(encoder, batches)
     measured: dict[int, list[Turn]] = {layer: [] for layer in sorted(set(layers))}
-    flops: dict[tuple[int, int], int] = {}  # a text, by layer and length
+    flops: dict[tuple[int, int], int] = {}  # per text, by layer and length
     order = [layer for number, layer in turns(list(measured), settings.rounds) if only in (None, number)]
-    # the embeddings cost a turn, too
+    # layer 0 takes a turn as well
     done, total = 0, sum(layer + 1 for layer in order)
-    gc.collect()  # what is garbage now would stay until the end
-    frozen = gc.get_freeze_count()  # by the caller: that stays as it is
+    gc.collect()  # existing garbage would stay until the end
+    frozen = gc.get_freeze_count()  # frozen by the caller: keep it
     if not frozen:
-        gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
+        gc.freeze()  # collecting all earlier objects would take longer than a small model's turn
     try:
         for layer in order:
             measured[layer].append(_turn(encoder, layer, batches, settings, pooling, flops))
@@ -206,10 +206,10 @@ def profile_layers(
 
 @torch.inference_mode()
 def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
-    """Run the whole model once a shape: what libraries load and keep on first use belongs to no layer."""
+    """Run the whole model once per shape: caches of libraries belong to no layer."""
     with encoder.precision():
         for batch in batches.values():
-            # models of images take no mask of their tokens
+            # image models take no mask
             inputs = batch if encoder.reader is None else {"pixel_values": batch["pixel_values"]}
             with model_errors(encoder.description.name, "a forward pass"):
                 encoder.model(**inputs)
@@ -223,7 +223,7 @@ def _turn(
     pooling: Pooling,
     flops: dict[tuple[int, int], int],
 ) -> Turn:
-    gc.collect()  # the model before this one, if its modules refer to each other
+    gc.collect()  # frees the previous model, if its modules refer to each other
     gauge = gauge_for(encoder.device)
     model = TruncatedEncoder(encoder, layer)
     passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
@@ -231,7 +231,7 @@ def _turn(
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
 
     def risen(peak: int | None) -> int | None:
-        """Return a peak; None below the weights: what was in use before was used again, and the rise says nothing."""
+        """Return a peak; None below the size of the weights: earlier memory was reused, so the rise means nothing."""
         return None if peak is None or peak < weights else peak
 
     turn: Turn = {}
@@ -252,14 +252,14 @@ def _turn(
 
 @plain_torch()
 def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protocol) -> int | None:
-    """Return the bytes that a step of fine-tuning a batch takes at its peak, the truncated model among them."""
+    """Return the peak bytes of a fine-tuning step on a batch, including the truncated model."""
     gc.collect()
     gauge = gauge_for(encoder.device)
     gauge.restart()
     model = TruncatedEncoder(encoder, layer).train()
     prepare_model(model, protocol)
     optimizer = adamw([weight for weight in model.parameters() if weight.requires_grad], protocol, fused=True)
-    for _ in range(2):  # the moments are there from the second step on
+    for _ in range(2):  # AdamW's moments exist from the second step on
         optimizer.zero_grad()
         with encoder.precision():
             states = model(batch)
@@ -279,7 +279,7 @@ def _passes(
     max_seconds: float,
     least: int = 1,
 ) -> Iterator[float]:
-    """Yield the seconds of passes: `least`, and up to `count`, the last of which begins before they sum to the most."""
+    """Yield the seconds of passes: at least `least`, at most `count`; the last begins within `max_seconds`."""
     total = 0.0
     for number in range(max(count, least) if count else 0):
         if number >= least and total >= max_seconds:
@@ -327,10 +327,10 @@ def _cost(shape: Shape, flops: int, rounds: Sequence[tuple[list[float], int | No
 def count_flops(model: TruncatedEncoder, batch: Batch) -> int:
     """Return the floating-point operations of one forward pass, counted by torch's `FlopCounterMode`.
 
-    It counts matrix products and convolutions, a multiplication with its addition as two; norms, activations,
-    softmax and look-ups, a few percent of a model of usual width, are left out. Attention is counted as the two
-    products QK' and AV over all pairs of tokens, whatever kernel serves it: the counter of torch 2.13 has no formula
-    for the CPU's fused attention, so the pass that is counted takes the plain one.
+    It counts matrix products and convolutions, a multiplication with its addition as two, but not norms, activations,
+    softmax and look-ups, a few percent of a usual model. Attention is counted as the two
+    products QK' and AV over all pairs of tokens for any kernel: the counter of torch 2.13 has no formula
+    for the CPU's fused attention, so the counted pass uses plain attention.
     """
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), _plain_attention(model), sdpa_kernel(SDPBackend.MATH), counter:
@@ -353,7 +353,7 @@ def _plain_attention(model: TruncatedEncoder) -> Iterator[None]:
 
 
 ONE_TEXT = 64
-"""Tokens of the text whose milliseconds are measured."""
+"""Tokens of the text for measuring milliseconds."""
 ALONE = ProfileSettings(batch_sizes=(1,), rounds=ROUNDS, max_seconds=0.5)
 
 
@@ -363,9 +363,9 @@ def profile(
     layers: int | str | Shown | Iterable[int | Shown] | None = None,
     settings: ProfileSettings | None = None,
 ) -> Profile:
-    """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
+    """Measure the cost of serving the model truncated at each layer: FLOPs, seconds and memory, for texts or images.
 
-    All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.
+    By default all layers are measured; layers are numbers, or results that choose one, as for `finetune`.
     """
     settings, checkpoint = settings or ProfileSettings(), resolve(model)
     chosen = check_layers(checkpoint, "all" if layers is None else layers)
@@ -396,13 +396,13 @@ def profile(
 
 
 def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, float]]]:
-    """Measure how long one text of `ONE_TEXT` tokens, or fewer where the model reads no more, or one image takes.
+    """Measure the time of one text of `ONE_TEXT` tokens, or of the model's limit if lower, or of one image.
 
-    Models are measured in turn, in every second round in reverse; those of one architecture and size share what is
-    measured of the first of them, since times depend on shapes and not on weights.
+    Models are measured in turn, in reverse order in every second round; those of equal architecture and size share the
+    first one's measurements, because times depend on shapes and not on weights.
 
     Returns:
-        By model, of it truncated at each layer: milliseconds, the median over rounds, and the ends of their range.
+        By model and layer of truncation: milliseconds, the median over rounds, and the ends of their range.
     """
     shapes = [_shape(resolve(model)) for model in models]
     first = {shape: resolve(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
@@ -424,7 +424,7 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
 
 
 def _shape(checkpoint: Resolved) -> str:
-    """Return the key of a pass's time: architecture, sizes of the blocks, and how the model is run."""
+    """Return the key of a pass's time: architecture, sizes of the blocks, and settings of the run."""
     config, options = checkpoint.config, checkpoint.asked
     sizes = np.diff(count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])).tolist()
     widths = [getattr(config, name, None) for name in ("model_type", "hidden_size", "num_attention_heads")]
@@ -450,7 +450,7 @@ def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, 
     if varying := sum(cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds for cost in costs):
         warnings.append(
             f"{varying} of {len(costs)} times of {name} vary by more than half their median: "
-            "expected a quiet machine; close what else runs, or take more rounds"
+            "expected a quiet machine; close other programs, or use more rounds"
         )
     return tuple(warnings)
 
@@ -460,7 +460,7 @@ Identified = ModelDescription | Resolved
 
 
 def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) -> Profiles:
-    """Return profiles of the same lengths and batch sizes, with the scores of their layers in findings."""
+    """Combine profiles of the same lengths and batch sizes, with the scores of their layers in findings."""
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
     scores = tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles)
@@ -468,7 +468,7 @@ def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) 
 
 
 def scores_of(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:
-    """Return what the fine-tuning of findings showed of a model, by layer."""
+    """Return the fine-tuning results of a model in findings, by layer."""
     of_model = (finding.outcomes for finding in findings if _same(finding.model, model))
     scores = {outcome.layer: outcome for outcomes in of_model for outcome in outcomes}
     return dict(sorted(scores.items()))
@@ -479,12 +479,12 @@ def check_findings(findings: Sequence[Finding], models: Sequence[Identified]) ->
     if len(metrics := dict.fromkeys(finding.primary for finding in findings)) > 1:
         raise DataError(
             f"expected findings scored by one metric, got {' and '.join(map(metric_title, metrics))}: "
-            "give those of one kind of task"
+            "use findings of one kind of task"
         )
     for finding in findings:
         if not any(_same(finding.model, model) for model in models):
             raise DataError(
-                f"expected a finding of the model that is profiled, got one of {finding.model.name}: "
+                f"expected a finding for the profiled model, got one for {finding.model.name}: "
                 "profile the same checkpoint"
             )
 

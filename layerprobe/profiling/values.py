@@ -21,14 +21,14 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
 
 Shape = tuple[int, int]
-"""Tokens a text and texts a batch; of images likewise, here and below."""
+"""Tokens per text and texts per batch; for image models, images."""
 LENGTHS = (16, 64, 128)
-"""Tokens of the texts that are measured where none are requested."""
+"""Default tokens per text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """Settings of a profile: what is measured, and how often."""
+    """Settings of a profile: what to measure, and how often."""
 
     lengths: tuple[int, ...] | None = None
     """Tokens per text. By default 16,64,128, and for images as many as the model makes of one."""
@@ -45,7 +45,7 @@ class ProfileSettings:
     seed: int = 0
     """Seed of the random token ids, or pixels."""
     training: Protocol | None = None
-    """How a step is fine-tuned whose memory is measured too; None measures none."""
+    """Protocol of the fine-tuning step whose memory is measured; None measures none."""
 
     def __post_init__(self) -> None:
         as_declared(self)
@@ -66,40 +66,40 @@ class Cost:
     """The cost of one batch of texts of one length."""
 
     length: int
-    """Tokens a text."""
+    """Tokens per text."""
     batch_size: int
-    """Texts or images per batch; 1 gives the latency of one."""
+    """Texts or images per batch; 1 measures latency."""
     flops: int
-    """A text: matrix products and convolutions, a multiplication with its addition counted as two."""
+    """FLOPs per text: matrix products and convolutions, a multiplication with its addition counted as two."""
     seconds: float
-    """A batch: median over all repeats."""
+    """Seconds per batch: median over all repeats."""
     seconds_low: float
-    """Their 5 % quantile."""
+    """5 % quantile of the seconds."""
     seconds_high: float
-    """Their 95 % quantile."""
+    """95 % quantile of the seconds."""
     repeats: int
-    """Passes that these are of."""
+    """Number of timed passes."""
     peak_memory: int | None
-    """Bytes at the peak that were not in use before the truncated model was made: its weights and what a pass adds.
-    None where that is not known."""
+    """Peak bytes above those in use before the truncated model was made: its weights and the memory of a pass.
+    None if unknown."""
     by_round: tuple[float, ...] = field(default=(), metadata=RARE)
-    """Seconds of each round, the median of its passes."""
+    """Median seconds of the passes in each round."""
     training_memory: int | None = field(default=None, metadata=RARE)
-    """The same of a step of fine-tuning: weights, what the forward pass keeps, gradients and AdamW's moments.
-    None where that is not known, or was not measured."""
+    """Peak bytes of a fine-tuning step: weights, activations, gradients and AdamW's moments.
+    None if unknown or not measured."""
 
     @property
     def shape(self) -> Shape:
-        """Tokens a text and texts a batch."""
+        """Tokens per text and texts per batch."""
         return self.length, self.batch_size
 
     @property
     def quantiles(self) -> tuple[float, float]:
-        """The 5 and 95 % quantiles of the seconds."""
+        """5 and 95 % quantiles of the seconds."""
         return self.seconds_low, self.seconds_high
 
     def faster_than(self, whole: "Cost") -> Speedup:
-        """Return how many times as fast as another it is: paired by round, or where there are few, of both ranges."""
+        """Return the speed-up over another cost: paired by round, or from the ranges of both if rounds are few."""
         if len(self.by_round) == len(whole.by_round) >= LEAST_ROUNDS:
             return speedup(whole.by_round, self.by_round)
         low, high = whole.seconds_low / self.seconds_high, whole.seconds_high / self.seconds_low
@@ -107,12 +107,12 @@ class Cost:
 
     @property
     def texts_per_second(self) -> float:
-        """Throughput at this batch size."""
+        """Texts per second at this batch size."""
         return self.batch_size / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Throughput at this batch size."""
+        """Tokens per second at this batch size."""
         return self.length * self.texts_per_second
 
 
@@ -122,12 +122,12 @@ class LayerProfile:
 
     layer: int
     parameters: int
-    """Of the truncated model, without the pooler."""
+    """Number of parameters of the truncated model, without the pooler."""
     costs: tuple[Cost, ...]
-    """By length, then by batch size, both ascending."""
+    """Costs by length, then by batch size, both ascending."""
 
     def cost(self, length: int, batch_size: int) -> Cost:
-        """Return what a batch of this shape costs."""
+        """Return the cost of a batch of this shape."""
         for cost in self.costs:
             if cost.shape == (length, batch_size):
                 return cost
@@ -142,52 +142,52 @@ class Profile(Shown):
 
     model: ModelDescription
     layers: tuple[LayerProfile, ...]
-    """By layer, ascending."""
+    """Profiles of the layers, ascending."""
     pooling: Pooling
     device: str
     """cpu, cuda:0, mps."""
     hardware: str
-    """What the device calls itself."""
+    """Name of the hardware."""
     threads: int
-    """Of torch on the CPU."""
+    """Number of torch's threads on the CPU."""
     attn: str
     """auto, or an attention implementation of transformers."""
     rounds: int
-    """Times that every layer had its turn, forwards and backwards in alternation."""
+    """Number of rounds over all layers, in alternating direction."""
     repeats: int
-    """Timed passes a round, layer and shape, at most."""
+    """Most timed passes per round, layer and shape."""
     warmup: int
-    """Maximum number of untimed warm-up passes."""
+    """Most untimed warm-up passes."""
     max_seconds: float
-    """No further pass of a round, layer and shape began after this time; one always ran."""
+    """Seconds after which no further pass of a round, layer and shape began; one always ran."""
     seed: int
     """Seed of the random token ids, or pixels."""
     memory: str
-    """How the peak memory was measured, or why not."""
+    """How the peak memory was measured, or why it was not."""
     versions: dict[str, str]
-    """Of Python and the libraries that the numbers depend on."""
+    """Versions of Python and of the libraries that affect the numbers."""
     created: str
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
-    """What a reader of the numbers should know, in plain words."""
+    """Warnings about the numbers, in plain words."""
     training: Protocol | None = field(default=None, metadata=RARE)
-    """How the steps were fine-tuned whose memory was measured."""
+    """Protocol of the fine-tuning steps whose memory was measured."""
     unit: Modality = field(default="text", metadata=RARE)
-    """What a batch is of."""
+    """Kind of items in a batch."""
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Tokens a text and texts a batch of every cost, ascending."""
+        """Tokens per text and texts per batch of every cost, ascending."""
         return tuple(cost.shape for cost in self.layers[0].costs)
 
     @property
     def conclusion(self) -> Conclusion:
-        """How much faster the model is with half of its layers, and what the whole one costs."""
+        """Speed-up of the model with half of its layers, and the cost of the whole one."""
         return Profiles(profiles=(self,), scores=((),)).conclusion
 
     @property
     def sources(self) -> dict[str, str]:
-        """The model, the machine, and how it was measured."""
+        """The model, the machine, and the settings of the measurement."""
         return {
             **described(self.model),
             "Device": f"{self.device}: {self.hardware}, {counted(self.threads, 'thread')}",
@@ -203,11 +203,11 @@ class Profile(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per shape and layer: its costs."""
+        """One row per shape and layer, with its costs."""
         return Profiles(profiles=(self,), scores=((),)).table
 
     def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
-        """Return the table with what fine-tuning showed, by layer; `label` says what the model is called."""
+        """Return the table with scores of fine-tuning by layer; `label` returns a model's display name."""
         rows = [(layer, layer.cost(*shape)) for shape in self.shapes for layer in self.layers]
         outcomes = [scores.get(layer.layer) for layer, _ in rows]
         cost, outcome = columns_of(cost for _, cost in rows), columns_of(outcomes)
@@ -238,7 +238,7 @@ class Profile(Shown):
                     quantity=latency,
                     over="of repeats",
                 ),
-                Column("speed", [speed[0] for speed in speeds], "times as fast", ".2f", meaning="As the last layer."),
+                Column("speed", [speed[0] for speed in speeds], "speed-up", ".2f", meaning="Over the last layer."),
                 Column("speed_range", [speed[1:] for speed in speeds], "range", ".2f", interval=True, more=True),
                 cost("texts_per_second", title=f"{self.unit}s/s", form=".3g", quantity=throughput, more=not one_shape),
                 cost("tokens_per_second", title="tokens/s", form=".3g", more=True),
@@ -268,7 +268,7 @@ class Profiles(Shown):
 
     profiles: tuple[Profile, ...]
     scores: tuple[tuple[LayerOutcome, ...], ...]
-    """Of each profile: what was scored, by layer; empty where nothing was."""
+    """Scores by layer for each profile; empty without scores."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -282,25 +282,25 @@ class Profiles(Shown):
 
     @property
     def metric(self) -> str | None:
-        """What the scores of profiled layers are; None without any."""
+        """Metric of the scores of profiled layers; None without scores."""
         pairs = zip(self.profiles, self.by_layer, strict=True)
         scored = [scores[layer.layer] for profile, scores in pairs for layer in profile.layers if layer.layer in scores]
         return scored[0].primary if scored else None
 
     @property
     def unit(self) -> Modality:
-        """What a batch is of."""
+        """Kind of items in a batch."""
         return self.profiles[0].unit
 
     @property
     def shape(self) -> Shape:
-        """Length and batch size whose time stands for a layer: the longest texts, the smallest batch."""
+        """Length and batch size that represent a layer's time: the longest texts, the smallest batch."""
         shapes = self.profiles[0].shapes
         return max(length for length, _ in shapes), min(size for _, size in shapes)
 
     @property
     def table(self) -> Table:
-        """A row a model, shape and layer, as a profile alone has them; with test scores of what was fine-tuned."""
+        """One row per model, shape and layer, as in a single profile; with test scores of fine-tuned layers."""
         names = [profile.model.name for profile in self.profiles]
         label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
         pairs = zip(self.profiles, self.by_layer, strict=True)
@@ -312,7 +312,7 @@ class Profiles(Shown):
 
     @property
     def _charts(self) -> Iterator[Chart]:
-        """Yield latency and throughput by layer, and where there are scores, these against time and size."""
+        """Yield latency and throughput by layer and, if there are scores, scores against time and size."""
         (length, small), large = self.shape, max(size for _, size in self.profiles[0].shapes)
         several, time = len(self.profiles) > 1, Line("seconds", interval="seconds")
         only = (("batch_size", small), ("length", length))
@@ -331,7 +331,7 @@ class Profiles(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """How much faster a truncated model is than the whole one, or of several, one whole model than another."""
+        """Speed-up of a truncated model over the whole one or, with several models, of one whole model over another."""
         (first, *others), shape = self.profiles, self.shape
         whole, middle = first.layers[-1].cost(*shape), first.layers[len(first.layers) // 2]
         fast, slow, label = middle.cost(*shape), whole, self.labels[0]
@@ -372,12 +372,12 @@ class Profiles(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Those of all profiles."""
+        """Warnings of all profiles."""
         return tuple(warning for profile in self.profiles for warning in profile.warnings)
 
     @property
     def sources(self) -> dict[str, str]:
-        """Of each model, where its numbers come from."""
+        """Origin of the numbers of each model."""
         if len(self.profiles) == 1:
             return self.profiles[0].sources
         return {
@@ -388,5 +388,5 @@ class Profiles(Shown):
 
 
 def megabytes(size: int) -> str:
-    """Return bytes in millions."""
+    """Return a number of bytes in millions."""
     return f"{size / 1e6:.1f}" if size < 1e8 else f"{size / 1e6:.0f}"

@@ -1,1 +1,1 @@
-"""A smaller model: which blocks to keep, trained to agree with the whole one, and shown not to be worse."""
+"""Smaller models: choose blocks to keep, train them to agree with the whole model, and measure the loss."""

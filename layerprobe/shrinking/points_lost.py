@@ -1,6 +1,6 @@
-"""By how much a smaller model is worse than the whole one on a task, as it is and after fine-tuning both.
+"""Points that a smaller model loses to the whole one on a task, before and after fine-tuning both.
 
-Knows resolved models and a task; knows nothing of how the smaller one was made.
+Knows resolved models and a task; knows nothing about how the smaller one was made.
 """
 
 import contextlib
@@ -43,11 +43,11 @@ from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 Scored = tuple[Evaluation, Array]
-"""What outputs score, and what each item adds to the primary metric."""
+"""Scores of outputs, and each item's contribution to the primary metric."""
 
 
 def has_untrained_outputs(kind: str) -> bool:
-    """Return whether items of a kind have outputs without fine-tuning: of a loss without a head, or of a probe."""
+    """Return whether a kind has outputs without fine-tuning: from a loss without a head, or from a probe."""
     return not _has_head(kind) or (KINDS[kind].zero_shot == "probe" and KINDS[kind].probe is not None)
 
 
@@ -59,7 +59,7 @@ def _has_head(kind: str) -> bool:
 def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit) -> Scored:
     """Fine-tune a model truncated at a layer and score it on a split; a finished run is loaded.
 
-    Texts are cut as the protocol says.
+    Texts are truncated at the protocol's length.
     """
     model = model.with_options(max_length=None)
     (run,) = finetune(model, task, [layer], seeds=[seed], protocol=protocol).runs
@@ -71,7 +71,7 @@ def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol
 def difference(
     a: Sequence[Scored], b: Sequence[Scored], task: Task, split: ScoredSplit, *, level: float
 ) -> Interval | None:
-    """Return the difference a - b of scores over the same seeds and items; None where items have no error."""
+    """Return the difference a - b of scores over the same seeds and items; None if items have no error."""
     items, primary = task.split(split), task.primary
     influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])
     values = [one.metrics[primary] - other.metrics[primary] for (one, _), (other, _) in zip(a, b, strict=True)]
@@ -84,11 +84,11 @@ def difference(
 def failing(whole: Sequence[Scored], small: Sequence[Scored], task: Task, split: ScoredSplit) -> float:
     """Return the points lost if one more item failed that the whole model gets right.
 
-    (2 |score| + max(sum x^3 / sum x^2, 0)) / G, of influences x of the items on the loss, and G independent items: a
-    failure is taken to cost as much as if the smaller model were as wrong there as the whole one is right, and what the
-    largest losses among the items are besides. What fails more seldom than in some 3 / G is in no sample of G.
+    (2 |score| + max(sum x^3 / sum x^2, 0)) / G, with influences x of the items on the loss and G independent items: the
+    first term assumes that the smaller model is as wrong on that item as the whole one is right, the second adds the
+    size of the largest losses among the items. A sample of G misses failures rarer than about 3 / G.
 
-    Source: of the second part Johnson 1978 (Journal of the American Statistical Association 73), of skewed means.
+    Source: second term: Johnson 1978 (Journal of the American Statistical Association 73), skewed means.
     """
     items = task.split(split)
     links = links_of(items)
@@ -101,17 +101,17 @@ def failing(whole: Sequence[Scored], small: Sequence[Scored], task: Task, split:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Compared:
-    """A whole model on a task, with which smaller ones are compared."""
+    """A whole model on a task, for comparison with smaller ones."""
 
     whole: SharedModel
     task: Task
     tuning: Protocol | None
-    """How both are fine-tuned; None: they are not."""
+    """Protocol for fine-tuning both; None: no fine-tuning."""
     margin: float
     whole_scored: dict[str, Scored] = field(default_factory=dict)
-    """The whole model without fine-tuning, by split."""
+    """Scores of the whole model without fine-tuning, by split."""
     first: tuple[Evaluation, Evaluation] | None = None
-    """Of the whole model and of the first smaller one, what was last compared: of both fine-tuned where they were."""
+    """Latest scores of the whole model and the first smaller one, after fine-tuning both if that was done."""
 
     def some_texts(self, n: int) -> tuple[str, ...]:
         """Return some texts of the test split."""
@@ -127,14 +127,14 @@ class Compared:
     def losses(
         self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
     ) -> tuple[PointsLost | None, PointsLost | None]:
-        """Return the loss of smaller models, one a seed, by their embeddings, and after fine-tuning both."""
+        """Return the loss of smaller models, one per seed, from their embeddings, and after fine-tuning both."""
         as_it_is = self.as_they_are(models, split) if has_untrained_outputs(self.task.kind) else None
         if self.tuning is None:
             return as_it_is, None
         return as_it_is, self._after_tuning([model for model, _ in models], seeds, cast(ScoredSplit, split))
 
     def as_they_are(self, models: Sequence[tuple[SharedModel, Embed]], split: str) -> PointsLost:
-        """Return the loss of smaller models, one a seed, by their embeddings."""
+        """Return the loss of smaller models, one per seed, from their embeddings."""
         split = cast(ScoredSplit, split)
         small, whole = [self._untrained(model, split, embed) for model, embed in models], [self._of_whole(split)]
         self.first = whole[0][0], small[0][0]
@@ -153,7 +153,7 @@ class Compared:
         return None if error is None else error.interval
 
     def item_source(self) -> ItemSource | None:
-        """Return whence a page has the test items, after `losses` of that split: outputs of the whole and a smaller."""
+        """Return the source of a page's test items, outputs of the whole and a smaller model, after `losses`."""
         if self.first is None:
             return None
         groups = (
@@ -188,7 +188,7 @@ class Compared:
 
     def _after_tuning(self, models: Sequence[SharedModel], seeds: Sequence[int], split: ScoredSplit) -> PointsLost:
         for model in (self.whole, *models):
-            model.forget()  # fine-tuning loads its own
+            model.forget()  # fine-tuning loads its own model
         whole, small = (
             [
                 tuned(
@@ -207,7 +207,7 @@ class Compared:
         return self._loss(whole, small, split)
 
     def _task(self, model: SharedModel) -> Task:
-        """Return the task with the whole model's prompts, which the folder of a smaller one does not say."""
+        """Return the task with the whole model's prompts, which a smaller one's folder does not contain."""
         if model is self.whole or self.task.train.prompts is None:
             return self.task
         prompts = self.whole.checkpoint.retrieval_prompts
@@ -246,7 +246,7 @@ class Compared:
         return probe.fit(features[0], np.asarray(task.train.gold), features[1])
 
 
-# ---- ways to run them -----------------------------------------------------------------------------------
+# ---- sizes and speeds -----------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)
@@ -264,11 +264,11 @@ def served(
     trained: bool,
     timed: bool,
 ) -> Iterator[Served]:
-    """Yield size and loss of models of the same blocks and tokens, one a seed, in torch and in 8 bits.
+    """Yield size and loss of models with the same blocks and tokens, one per seed, in torch and in 8 bits.
 
-    Where it is `timed`, also their time, and the first of them by every backend. Maps to fewer dimensions are fitted on
-    embeddings of some texts; time and agreement are measured on the texts held out, the loss on the task. An export
-    keeps weights in the `declared` dtype where they are of it.
+    If `timed`, also their time, and the first model with every backend. Maps to fewer dimensions are fitted on
+    embeddings of some texts; time and agreement are measured on held-out texts, the loss on the task. An export
+    keeps the `declared` dtype if the weights have it.
     """
     first, graphs = models[0], [_graphs(model, every=timed and model is models[0]) for model in models]
     encoder, dtype, times = first.encoder, first.checkpoint.dtype, dict[str, tuple[float, float, float]]()
@@ -315,8 +315,8 @@ def served(
 
 
 def _graphs(model: SharedModel, *, every: bool) -> dict[str, tuple[Graph, int | None]]:
-    """Return the model in 8 bits with its bytes, and as a graph of every backend; failures are logged."""
-    # of its own: an export may change a model
+    """Return the model in 8 bits with its size in bytes, and as a graph for every backend; failures are logged."""
+    # a separate copy: an export may change a model
     encoder, graphs = load(model.checkpoint), dict[str, tuple[Graph, int | None]]()
     for name, engine in BACKENDS.usable().items() if every else ():
         with _logged():

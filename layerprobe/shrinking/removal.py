@@ -1,7 +1,7 @@
-"""Which blocks and tokens a smaller model does without: blocks that change embeddings least, tokens that no text has.
+"""Choose the blocks and tokens of a smaller model: keep blocks that change embeddings most, and tokens in the texts.
 
-Blocks go in the order in which the embeddings of some texts agree most with the whole model's. Knows a resolved model
-and texts; trains nothing.
+Each removed block is the one without which the embeddings of some texts agree most with the whole model's. Knows a
+resolved model and texts; trains nothing.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ from layerprobe.tasks.values import Task
 from layerprobe.versions import REMOVALS_VERSION
 
 N_TEXTS = 400
-"""On which agreement is measured, at most."""
+"""Most texts for measuring agreement."""
 
 
 def embeddings_of(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -> Vectors:
-    """Return the (text, width) embeddings that the model of some blocks has of tokenised texts, by forward passes."""
+    """Return the (text, width) embeddings of tokenised texts by the model of some blocks, from forward passes."""
     encoder, how = whole.encoder, whole.checkpoint
     model = encoder.model
     if len(blocks) < encoder.description.n_blocks:
@@ -54,7 +54,7 @@ def embeddings_of(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -
 
 
 def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
-    """Return the order in which blocks are removed, by some of the texts; from the store if it was computed before."""
+    """Return the order in which blocks are removed, for some of the texts; from the store if it was computed before."""
     model, texts = whole.checkpoint, tuple(texts[:N_TEXTS])
     store = Store(model.asked.cache_dir)
     read = [model.pooling, model.prompt, model.max_length, model.dtype]
@@ -67,10 +67,10 @@ def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
 
 
 def removal_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
-    """Take blocks out one after another, each time the one without which agreement is highest, until one is left.
+    """Remove blocks one after another, each time the one without which agreement is highest, until one is left.
 
-    With N blocks these are N (N + 1) / 2 - 1 passes over the texts, by ever fewer blocks. A block without which there
-    is no model, such as the first one of T5, stays.
+    With N blocks this takes N (N + 1) / 2 - 1 passes over the texts, by ever fewer blocks. A block that no model can
+    miss, such as the first one of T5, stays.
     """
     tokens, n_blocks = tokenized(whole, texts), whole.encoder.description.n_blocks
     left = tuple(range(1, n_blocks + 1))
@@ -107,13 +107,13 @@ def removal_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ..
             )
         )
     if not removals:
-        # says why
+        # logs the reason
         embeddings_of(whole, tokens, range(2, n_blocks + 1))
     return tuple(removals)
 
 
 def evenly_spaced(n_blocks: int, size: int) -> tuple[int, ...]:
-    """Return blocks at equal distances, the last one among them.
+    """Return evenly spaced blocks, including the last one.
 
     Examples:
         >>> evenly_spaced(6, 3), evenly_spaced(12, 5)
@@ -123,30 +123,30 @@ def evenly_spaced(n_blocks: int, size: int) -> tuple[int, ...]:
 
 
 def candidates(model: ModelLike, task: Task, size: Size) -> list[tuple[int, ...]]:
-    """Return blocks of one number, the first ones first, for `finetune`, which compares them.
+    """Return blocks of one size, the first blocks first, for comparison by `finetune`.
 
-    The others are those that agreement keeps, of untrained embeddings with the whole model's as in `shrink`, evenly
-    spaced ones, and given ones.
+    The others are the blocks chosen by the agreement of untrained embeddings, as in `shrink`, evenly spaced blocks,
+    and given ones.
 
     Args:
         model: A whole model.
-        task: Whose training texts it reads.
-        size: How many blocks, or which: these are compared with as many first ones, too.
+        task: Task with the training texts to read.
+        size: Number of blocks, or the blocks to compare with as many first ones.
 
     Raises:
         DataError: If there are no other blocks of this number.
         ModelError: If the model has no such blocks.
-        UnsupportedArchitectureError: If its blocks cannot be taken out.
+        UnsupportedArchitectureError: If its blocks cannot be removed.
     """
     checkpoint = resolve(model, items=task.readable)
     n_blocks, name, parsed = count_blocks(checkpoint.config), checkpoint.label, None
-    with contextlib.suppress(DataError):  # it names shares and speeds, which are no choice here
+    with contextlib.suppress(DataError):  # its message offers shares and speeds, which are invalid here
         parsed = read_size(size)
     given_blocks = tuple(block for block in parsed if isinstance(block, int)) if isinstance(parsed, tuple) else None
     count = parsed if isinstance(parsed, int) else len(given_blocks or ())
     if checkpoint.asked.blocks is not None or not 1 <= count < n_blocks:
         raise DataError(
-            f"expected 1 to {n_blocks - 1} blocks of a whole model to compare, or which, got {size} of {name}"
+            f"expected 1 to {n_blocks - 1} blocks to compare, or the blocks themselves, got {size} of {name}"
         )
     if given_blocks is not None:
         check_blocks(checkpoint.config, given_blocks, name=name)
@@ -159,14 +159,14 @@ def candidates(model: ModelLike, task: Task, size: Size) -> list[tuple[int, ...]
 def tokens_to_keep(
     model: Resolved, texts: Sequence[str], vocabulary: int | float | Literal["corpus"]
 ) -> tuple[tuple[int, ...], float]:
-    """Return the ids of the tokens to keep, ascending, and which share of the tokens of the texts goes, 0 to 1.
+    """Return the ids of the tokens to keep, ascending, and the share of removed tokens in the texts, 0 to 1.
 
-    Special tokens and those of one letter always stay; then the tokens of the texts, the most frequent first, and of
-    those that no text has, the ones with the lowest ids. Of BPE, a token takes those along that it is joined of.
+    Special tokens and single letters are always kept; then the texts' tokens, the most frequent first; then unused
+    tokens with the lowest ids. For BPE, a token also keeps the tokens it is merged from.
 
     Raises:
-        DataError: If fewer are wanted than must stay, or no fewer than there are.
-        ModelError: If the vocabulary cannot be cut.
+        DataError: If fewer are requested than must be kept, or not fewer than all.
+        ModelError: If the vocabulary cannot be reduced.
     """
     rules = rules_of(model.tokenizer, name=model.label)
     ids, path = sorted({*rules.ids.values()}), rules.paths()
@@ -181,13 +181,12 @@ def tokens_to_keep(
         most = round(vocabulary * len(ids)) if isinstance(vocabulary, float) else vocabulary
         if len(chosen) == len(ids):
             raise DataError(
-                f"expected a model with tokens that can go, got {model.label}: all of its {len(ids):,} are "
-                "special ones or single letters"
+                f"no tokens of {model.label} can be removed: all of its {len(ids):,} are special ones or single letters"
             )
         if not len(chosen) <= most < len(ids):
             raise DataError(
-                f"expected {len(chosen):,} to {len(ids) - 1:,} tokens of {model.label} to keep, of which special ones "
-                f"and single letters are {len(chosen):,}, got {most:,}"
+                f"expected {len(chosen):,} to {len(ids) - 1:,} tokens of {model.label} to keep (special ones "
+                f"and single letters: {len(chosen):,}), got {most:,}"
             )
     for token in seen:
         with_parts = chosen | path(token)
@@ -200,6 +199,6 @@ def tokens_to_keep(
 
 
 def _read(model: Resolved, texts: Sequence[str]) -> NDArray[np.int32]:
-    """Return the ids of the tokens that a model reads of texts, one after another."""
+    """Return the ids of all tokens in texts, concatenated."""
     length = model.max_length or DEFAULT_MAX_LENGTH
     return tokenize(model.tokenizer, prompted(model.prompt, texts), max_length=length, token_types=False).ids

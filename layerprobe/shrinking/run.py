@@ -1,4 +1,4 @@
-"""A model and texts, and perhaps a task -> a smaller model that agrees with it, and whether it is not worse."""
+"""Shrink a model on texts, and measure its loss on a task."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ logger = logging.getLogger(__name__)
 
 Texts = Sequence[str] | Items | TextFile
 HELD_OUT = 500
-"""Texts at most to choose the best state by, and as many to measure agreement on."""
+"""Most texts for choosing the best checkpoint, and as many for measuring agreement."""
 FITTED = 5000
-"""Texts at most that fewer dimensions are fitted on."""
+"""Most texts for fitting fewer dimensions."""
 SIZES, FITTED_SIZES = 6, 2000
-"""Numbers of blocks at most whose untrained models are scored against their size, and texts at most that their fewer
-dimensions are fitted on."""
+"""Most numbers of blocks whose untrained models are scored, and most texts for fitting their fewer
+dimensions."""
 WAYS = 7
-"""Ways at most to run a model whose time is measured: torch, two backends, and each of these with two of 8 bits."""
+"""Most timed ways to run a model: torch, two backends, and two 8-bit variants of each backend."""
 EXPORTING = 0.6e-6
-"""Seconds a parameter that a graph in 8 bits takes to write, on one core (MiniLM's 22.6 M: 13)."""
+"""Seconds per parameter for writing an 8-bit graph on one core (MiniLM's 22.6 M: 13)."""
 FAR = 5.0
-"""Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
+"""Points by which agreement on the task's texts may fall below that on held-out texts without a warning."""
 NO_TEACHER = 5.0
-"""A correlation x 100 of the whole model's untrained cosines up to which its embeddings teach nothing of the task."""
+"""Correlation x 100 of the whole model's untrained cosines below which its embeddings are useless for the task."""
 TOKENS = 32
-"""Of texts whose speed is measured, or fewer where the model reads no more."""
+"""Tokens of the texts for measuring speed, or the model's limit if lower."""
 TIMED = ProfileSettings(batch_sizes=(32,), rounds=ROUNDS, repeats=3, max_seconds=0.5)
 
 
@@ -99,33 +99,33 @@ def shrink(
     settings: ShrinkSettings | None = None,
     ray: str | None = None,
 ) -> Shrunk:
-    """Take blocks and tokens out of a model, train the rest to agree with it, and measure how much worse it is.
+    """Remove blocks and tokens from a model, train the rest to agree with it, and measure the loss.
 
-    Which blocks go is seen by forward passes: each time the one without which the similarities between some of the
+    Blocks are removed one by one: each time the one without which the similarities between some of the
     texts agree most with the whole model's. The rest is trained on the whole model's embeddings of the texts, without
-    a label, see `LikeTeacher`. Of a task, the loss is measured on its test split, with an interval over items and
-    seeds; without one there is the agreement on held-out texts, which is no task. Finished runs are not repeated.
+    labels, see `LikeTeacher`. With a task, the loss is measured on its test split, with an interval over items and
+    seeds; without one, agreement on held-out texts is reported, which is not a task. Finished runs are not repeated.
 
     Args:
-        model: A name, a folder or a `Model`; its last layer is the teacher. Where an earlier one is better after
+        model: A name, a folder or a `Model`; its last layer is the teacher. If an earlier layer is better after
             fine-tuning, find and export that first.
-        texts: To train on, at least a few thousand, alike those that the model is for; their labels are not needed.
-        task: What the smaller model must still do.
-        size: How many blocks are kept, which ones, or `50%` of the parameters at most, or `2x` as fast at least. By
-            default the fewest blocks whose loss is within the margin on the validation split, which are sought by
+        texts: Training texts, at least a few thousand, similar to the model's later inputs; labels are not needed.
+        task: Task that the smaller model must still do.
+        size: Number of blocks to keep, the blocks themselves, at most `50%` of the parameters, or `2x` as fast. By
+            default the fewest blocks whose loss is within the margin on the validation split, searched by
             halving; without a task, half of them, or `all` with a vocabulary.
-        tune: Also fine-tune both on the task: by the paper's protocol, or the one given, and with its length. That is
-            what then counts.
-        seeds: How many, or which, of the training.
-        protocol: Of the training on the embeddings; pooling and length are the model's.
-        settings: How much worse it may be, how many tokens and dimensions it keeps, and whether backends and 8 bits are
-            measured.
-        ray: Address of a Ray cluster, on whose nodes the seeds are trained.
+        tune: Also fine-tune both on the task, with the paper's protocol or the given one, and its length. The loss
+            after fine-tuning then counts.
+        seeds: Number of training seeds, or the seeds.
+        protocol: Protocol of the training on embeddings; pooling and length are the model's.
+        settings: Acceptable loss, numbers of tokens and dimensions to keep, and whether to measure backends and 8
+            bits.
+        ray: Address of a Ray cluster for training the seeds.
 
     Raises:
         ModelError: If the model cannot be loaded or has no such blocks.
-        UnsupportedArchitectureError: If its blocks cannot be taken out.
-        DataError: If there are too few texts, a size cannot be reached, or the whole model is no good on the task.
+        UnsupportedArchitectureError: If its blocks cannot be removed.
+        DataError: If there are too few texts, a size cannot be reached, or the whole model fails on the task.
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
@@ -133,9 +133,7 @@ def shrink(
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
     target = work.target
     if settings.front and (work.whole.encoder.reader is not None or work.whole.encoder.device.type != "cpu"):
-        raise DataError(
-            f"expected a model of texts on a CPU to measure backends and 8 bits: leave out {option('front', True)}"
-        )
+        raise DataError(f"expected a text model on a CPU to measure backends and 8 bits: omit {option('front', True)}")
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()
@@ -151,7 +149,7 @@ def shrink(
         chosen = _sought(work) if target is None else len(target) if isinstance(target, tuple) else target
     if chosen not in work.kept:
         sizes = ", ".join(map(str, sorted(work.kept)))
-        raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
+        raise DataError(f"expected {sizes} blocks, the sizes that this model allows, got {chosen}")
     with part(start=7 if target is None else 2, share=3 if target is None else 8, whole=10):
         best = work.measured(chosen, "test", work.seeds)
         front = tuple(work.ways(chosen)) if settings.front else ()
@@ -187,13 +185,13 @@ def plan_shrinking(
     protocol: Protocol | None = None,
     settings: ShrinkSettings | None = None,
 ) -> Estimate:
-    """Time a few steps and estimate the longest time `shrink` can take; the arguments are the same."""
+    """Time a few steps and estimate the longest duration of `shrink`; the arguments are the same."""
     settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings)
     target, blocks, more = work.target, work.n_blocks, len(work.seeds) - 1
     sizes = _most_sizes(0, blocks) if target is None else [len(target) if isinstance(target, tuple) else target]
     steps = 0 if work.untrained(blocks) and sizes == [blocks] else sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
-    # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
+    # a step costs about three forward passes: all texts go through the whole model once, some through each
     # model without one block
     passes = 1 if isinstance(target, tuple) and not settings.front else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
     # the whole model and every trained one are scored
@@ -205,7 +203,7 @@ def plan_shrinking(
     drawn = np.random.default_rng(0).normal(size=(len(some), work.description.hidden_size))
     timed = _split(some, drawn.astype(np.float32), "timed")
     all_steps = (steps + (blocks + 1) * passes / 3 / work.protocol.epochs) * len(work.texts) / len(timed.train)
-    work.whole.forget()  # fine-tuning loads its own
+    work.whole.forget()  # fine-tuning loads its own model
     plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
     if work.compared is not None and work.compared.tuning is not None:
         tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
@@ -243,12 +241,12 @@ def _scored_share(texts: Sequence[str], task: Task | None, dimensions: int | Non
 
 
 def _front_costs(work: _Work, sizes: Sequence[int], scored: float) -> tuple[int, float, float]:
-    """Return of `_Work.ways` how many models it measures, what they read in passes of all texts, and other seconds.
+    """Return, for `_Work.ways`, the number of measured models, their passes over all texts, and further seconds.
 
     Args:
         work: The checked arguments.
-        sizes: Numbers of blocks that are trained, the chosen one last.
-        scored: The amount of text that a model is scored on, relative to the training texts.
+        sizes: Numbers of blocks to train, the chosen one last.
+        scored: The amount of text for scoring a model, relative to the training texts.
     """
     blocks, n_texts, seeds, untrained = work.n_blocks, len(work.texts), len(work.seeds), list[int]()
     if work.compared is not None and has_untrained_outputs(work.compared.task.kind):
@@ -262,7 +260,7 @@ def _front_costs(work: _Work, sizes: Sequence[int], scored: float) -> tuple[int,
 
 
 def _most_sizes(low: int, high: int) -> list[int]:
-    """Return the sizes that `_sought` tries where the loss of none is within the margin: the most, and the largest."""
+    """Return the sizes that `_sought` tries if no loss is within the margin: the largest number of sizes."""
     k = (low + high) // 2
     return [k, *_most_sizes(k, high)] if high - low > 1 else []
 
@@ -277,13 +275,13 @@ def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tu
         return tuple(texts), ()
     overlap = f"of {len(texts):,} texts to train on, the task has {' and '.join(counts)}"
     if task.keep_overlaps:
-        return tuple(texts), (f"{overlap}, and they are kept: the loss is spoilt",)
+        return tuple(texts), (f"{overlap}; they are kept, so the loss is too optimistic",)
     left = tuple(text for text, split in zip(texts, places, strict=True) if split is None)
-    return left, (f"{overlap}: left out; {option('keep_overlaps', True)} keeps such texts",)
+    return left, (f"{overlap}: removed; {option('keep_overlaps', True)} keeps such texts",)
 
 
 def _some(numbers: Sequence[int], most: int) -> list[int]:
-    """Return some numbers at equal distances, both ends among them."""
+    """Return some numbers at equal distances, including both ends."""
     n = min(most, len(numbers))
     return [numbers[round(i * (len(numbers) - 1) / (n - 1))] for i in range(n)]
 
@@ -293,7 +291,7 @@ def _held_out(n: int) -> int:
 
 
 def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> Task:
-    """Return texts with their embeddings as a task, drawn at random into the splits."""
+    """Return texts with their embeddings as a task, split at random."""
     order, held_out = np.random.default_rng(0).permutation(len(texts)), _held_out(len(texts))
     validation, test, train = (
         Taught.of([texts[i] for i in rows], embeddings[rows]) for rows in np.split(order, [held_out, 2 * held_out])
@@ -302,12 +300,12 @@ def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> 
 
 
 class _Work:
-    """State of one `shrink`: the checked arguments, the teacher, and the sizes tried so far."""
+    """State of one `shrink`: the checked arguments, the teacher, and the sizes so far."""
 
     taught: Task
     """The texts with the whole model's embeddings."""
     item_source: ItemSource | None = None
-    """Whence a page has the test items."""
+    """Source of a page's test items."""
 
     def __init__(
         self,
@@ -321,19 +319,19 @@ class _Work:
         settings: ShrinkSettings,
         ray: str | None = None,
     ) -> None:
-        """Check all arguments; the model reads and pools as the protocol."""
+        """Check all arguments; the model reads and pools by the protocol."""
         parsed, wanted, dimensions = read_size(size), read_vocabulary(settings.vocabulary), settings.dimensions
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
         if tune and dimensions is not None:
             given = f"{option('dimensions', str(dimensions))} and {option('tune', True)}"
-            raise DataError(f"expected fewer dimensions or fine-tuning, got {given}: fine-tuning has all dimensions")
+            raise DataError(f"expected fewer dimensions or fine-tuning, got {given}: fine-tuning uses all dimensions")
         distinct = distinct_texts(texts.texts if isinstance(texts, TextFile) else texts)
         task = None if task is None else checked_task(task)
         self.texts, self.left_out = _apart(distinct, task)
         checkpoint = resolve(model, items=readable_as(distinct))
         protocol, checkpoint = agreed(TRAINING if protocol is None else protocol, checkpoint)
-        # the whole model, the smaller one and what is exported of it read texts alike
+        # the whole model, the smaller one and its export read texts alike
         length = checkpoint.max_length or DEFAULT_MAX_LENGTH
         protocol = replace(protocol, max_length=length)
         checkpoint = checkpoint.with_options(pooling=protocol.pooling, max_length=length)
@@ -343,17 +341,17 @@ class _Work:
         if len(self.texts) < least:
             left = " that the task does not test" if self.left_out else ""
             raise DataError(
-                f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure "
-                f"on, got {len(self.texts)}{left}: give more texts, a few thousand at least, or a smaller batch"
+                f"expected at least {least} different texts, {protocol.batch_size} for a step and the rest to measure "
+                f"on, got {len(self.texts)}{left}: use more texts, at least a few thousand, or a smaller batch"
             )
         self.whole = SharedModel(checkpoint)
         self.compared: Compared | None = None
         if task is not None:
-            uncut = checkpoint.with_options(max_length=None)  # fine-tuning cuts texts as its own protocol says
+            uncut = checkpoint.with_options(max_length=None)  # fine-tuning truncates by its own protocol
             tuning = agreed(None if tune is True else tune, uncut)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(
-                    f"a task of kind {task.kind} is scored after fine-tuning alone: give {option('tune', True)}"
+                    f"a task of kind {task.kind} is only scored after fine-tuning: add {option('tune', True)}"
                 )
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
         root = Store(checkpoint.asked.cache_dir).root
@@ -367,13 +365,13 @@ class _Work:
         self.cut = checkpoint
         self.vocabulary = None if wanted is None else self._without_tokens(wanted)
         self.tried = dict[int, Smaller]()
-        self.kept = dict[int, tuple[int, ...]]()  # blocks by their number
+        self.kept = dict[int, tuple[int, ...]]()  # kept blocks by their number
         self.target = _target(self, parsed)
 
     def _without_tokens(self, wanted: Any) -> SmallerVocabulary:
-        """Take tokens out of the model whose blocks are trained; return which stay."""
+        """Remove tokens from the model whose blocks are trained; return the kept ones."""
         if self.checkpoint.modality != "text":
-            raise DataError(f"expected a model of texts to cut its vocabulary, got {self.checkpoint.label}")
+            raise DataError(f"expected a text model to reduce its vocabulary, got {self.checkpoint.label}")
         task = None if self.compared is None else self.compared.task
         of_task = () if task is None else _apart(task.texts("train"), task)[0]
         tokens, missing = tokens_to_keep(self.checkpoint, list(dict.fromkeys((*self.texts, *of_task))), wanted)
@@ -396,18 +394,18 @@ class _Work:
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """Parameters by number of blocks, without the tokens that go."""
+        """Parameters by number of blocks, without removed tokens."""
         if self.vocabulary is None:
             return self.description.parameters
         return count_parameters(self.cut.config, trust_remote_code=self.cut.pinned["trust_remote_code"])
 
     def untrained(self, k: int) -> bool:
-        """Return whether the model of `k` blocks needs no training, as it is the whole one on all of the texts."""
+        """Return whether the model of `k` blocks needs no training, because it equals the whole one on all texts."""
         return k == self.n_blocks and self.vocabulary is not None and not self.vocabulary.missing
 
     def teach(self) -> None:
-        """Embed the texts, or take them from the store."""
-        self.whole.forget()  # extraction loads its own
+        """Embed the texts, or load them from the store."""
+        self.whole.forget()  # extraction loads its own model
         with part(start=0, share=1, whole=10):
             stored = extract(self.checkpoint, self.texts)
         last = np.asarray(stored.layer(stored.n_layers - 1), dtype=np.float32)
@@ -418,20 +416,20 @@ class _Work:
         return kept_order(self.whole, self.taught.validation.texts)
 
     def check_teacher(self) -> None:
-        """Raise DataError where the whole model's embeddings say nothing of the task."""
+        """Raise DataError if the whole model's embeddings are useless for the task."""
         score = None if self.compared is None else self.compared.untrained_cosines()
         if score is not None and score <= NO_TEACHER:
             raise DataError(
                 f"the embeddings of {self.checkpoint.label} score {score:.1f} on the task without fine-tuning, so they "
-                "teach nothing of it: expected a sentence encoder; fine-tune it first, with `layerprobe find "
-                "--save-models`, export that, and make the export smaller"
+                "are no teacher for it: expected a sentence encoder; fine-tune it first with `layerprobe find "
+                "--save-models`, export that, and shrink the export"
             )
 
     def runs(self, k: int, model: Resolved) -> RunSet:
         """Return the runs of the training of a model of `k` blocks."""
         taught, protocol = self.taught, self.protocol
         if self.untrained(k):
-            # a step that changes nothing, for a run like any other
+            # one step that changes nothing, to have a regular run
             few = Taught.of(taught.train.texts[: protocol.batch_size], taught.train.gold[: protocol.batch_size])
             taught = replace(taught, train=few)
             protocol = replace(protocol, epochs=1, evaluations=1, learning_rate=1e-60)
@@ -439,15 +437,15 @@ class _Work:
 
     def trained(self, k: int, seeds: Sequence[int]) -> list[FineTuningRun]:
         """Train the model of `k` blocks, or load finished runs."""
-        self.whole.forget()  # training loads its own
+        self.whole.forget()  # training loads its own model
         runs, jobs = self.runs(k, self.cut.of_blocks(self.kept[k])), {RunJob(k, seed): 1.0 for seed in seeds}
         with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
             return [run for (run,) in results(runs_plan((runs,), jobs, unit="seeds"), crew).values()]
 
     def model_of(self, directory: Path, k: int) -> tuple[SharedModel, Vectors | None]:
-        """Return a trained model, and the map of its embeddings to fewer dimensions, which is written next to it.
+        """Return a trained model, and the map of its embeddings to fewer dimensions, which is written beside it.
 
-        It is read as the whole one, whose configuration its folder does not have.
+        It is read like the whole one, because its folder lacks that configuration.
         """
         model = self._saved(directory, self.cut.of_blocks(self.kept[k]).label)
         if self.dimensions is None:
@@ -461,9 +459,9 @@ class _Work:
         return SharedModel(resolve(smaller.like(self.checkpoint.settled)))
 
     def ways(self, chosen: int) -> Iterator[Served]:
-        """Yield the whole model and the chosen one by every backend, and on a task models of other sizes.
+        """Yield the whole model and the chosen one on every backend and, on a task, models of other sizes.
 
-        These have fewer blocks, tokens, dimensions and bits, as they are and where they were trained before.
+        These have fewer blocks, tokens, dimensions or bits; untrained, or trained if finished runs exist.
         """
         width, texts = self.description.hidden_size, self.taught.train.texts
         declared = declared_dtype(self.checkpoint.whole or self.checkpoint.config)
@@ -490,12 +488,12 @@ class _Work:
                     model.forget()
 
     def _finished(self, k: int, model: Resolved) -> list[SharedModel]:
-        """Return the trained models of `k` blocks, one a seed, where all are in the store."""
+        """Return the trained models of `k` blocks, one per seed, if all are in the store."""
         runs, jobs = self.runs(k, model), [RunJob(k, seed) for seed in self.seeds]
         return [self._saved(runs.directory(job), model.label) for job in jobs] if all(map(runs.read, jobs)) else []
 
     def measured(self, k: int, split: str, seeds: Sequence[int]) -> Smaller:
-        """Return the model of `k` blocks with its loss on a split of the task, and on test with its speed, too."""
+        """Return the model of `k` blocks with its loss on a split of the task; on test with its speed as well."""
         with part(start=0, share=1, whole=2):
             made = self.trained(k, seeds)
         models = [self.model_of(run.directory, k) for run in made]
@@ -516,7 +514,7 @@ class _Work:
                 self.item_source = compared.item_source()
                 both, texts = (ways[0], (self.whole, embedder(self.whole))), compared.some_texts(N_TEXTS)
                 on_task = 100 * agreement(*(embed(tokenized(model, texts)) for model, embed in both))
-            if k < self.n_blocks:  # tokens take no time
+            if k < self.n_blocks:  # a smaller vocabulary saves no time
                 speed = self.speeds([k])[k]
         return Smaller(
             blocks=self.kept[k],
@@ -531,7 +529,7 @@ class _Work:
         )
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
-        """Return the speedup over the whole model, by number of blocks."""
+        """Return the speed-up over the whole model, by number of blocks."""
         encoder, pooling = self.whole.encoder, self.protocol.pooling
         lengths = None if encoder.reader is not None else (encoder.limit(TOKENS),)
         settings = replace(TIMED, lengths=lengths)
@@ -548,12 +546,12 @@ class _Work:
         return [
             *warnings,
             f"on the task's texts the smaller model agrees with the whole one by {small.on_task:.1f}, on held-out "
-            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language",
+            f"texts by {min(small.agreement):.1f}: the two differ; train on texts of the task's domain and language",
         ]
 
 
 def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
-    """Return the requested number of blocks, or the blocks; None where the number is to be searched."""
+    """Return the requested number of blocks, or the blocks; None to search for the number."""
     n_blocks, name, cut = work.n_blocks, work.checkpoint.label, work.vocabulary is not None
     most = n_blocks if cut else n_blocks - 1
     if parsed == "all" or (parsed is None and work.compared is None and cut) or (parsed == n_blocks and cut):
@@ -583,12 +581,12 @@ def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
             return int(parsed)
     if not fits:
         size = f"{100 * least:g}%" if parsed[1] == "%" else f"{least:g}x"
-        raise DataError(f"expected a size that can be reached: {reached}, got {size}{_tokens_that_fit(work, parsed)}")
+        raise DataError(f"this size cannot be reached: {reached}, got {size}{_tokens_that_fit(work, parsed)}")
     return max(fits)
 
 
 def _tokens_that_fit(work: _Work, wanted: tuple[float, str]) -> str:
-    """Return how many tokens, in hundreds, leave room for half of the blocks in a share of the parameters, in words."""
+    """Return in words how many tokens, in hundreds, leave room for half of the blocks in a share of the parameters."""
     config, whole, blocks = work.checkpoint.config, work.description.parameters, work.n_blocks // 2
     width = getattr(config, "embedding_size", work.description.hidden_size)
     tokens = getattr(config, "vocab_size", 0)
@@ -599,9 +597,9 @@ def _tokens_that_fit(work: _Work, wanted: tuple[float, str]) -> str:
 
 
 def _sought(work: _Work) -> int:
-    """Return the fewest blocks whose loss is shown to be within the margin on the validation split, by halving.
+    """Return the fewest blocks whose loss is significantly within the margin on the validation split, by halving.
 
-    Where that holds for none that was tried, the largest.
+    If no tried size is, return the largest.
     """
     low, high = 0, max(work.kept) + 1
     most = high.bit_length()

@@ -1,6 +1,6 @@
-"""Texts with the embeddings that a whole model has of them, as a task; and how embeddings of smaller ones are made.
+"""A whole model's embeddings of texts as a task, and functions that compute embeddings of smaller models.
 
-Those of the last layer, by torch or a graph, with all features or fewer by a map. Knows loaded encoders and tensors.
+Embeddings are those of the last layer, by torch or a graph, mapped to fewer features on request. Knows loaded encoders.
 """
 
 import base64
@@ -34,7 +34,7 @@ from layerprobe.tasks.values import Items
 
 Vectors = NDArray[np.float32]
 Embed = Callable[[Prepared], Vectors]
-"""Tokenised texts -> (text, feature) embeddings."""
+"""Function from tokenised texts to (text, feature) embeddings."""
 
 
 @torch.inference_mode()
@@ -109,8 +109,8 @@ def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
 def fewer(embeddings: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
     """Return the (dimensions, width) map of (text, width) embeddings to fewer features; its rows are orthonormal.
 
-    It adds nothing to embeddings: centring them would change every cosine. It keeps the directions along which
-    normalised embeddings are largest, so that their inner products change least (Eckart and Young 1936).
+    It adds nothing to embeddings: centring would change every cosine. It keeps the directions of the largest
+    normalised embeddings, so that inner products change least (Eckart and Young 1936).
     """
     unit = unit_rows(np.asarray(embeddings, dtype=np.float64), name="an embedding")
     directions = np.linalg.eigh(unit.T @ unit)[1].T[::-1][:dimensions]
@@ -127,22 +127,22 @@ def write_dense(folder: Path, weight: NDArray[np.float32]) -> None:
 
 
 class LikeTeacher(Criterion):
-    """1 - cos(student, teacher), and how much the similarities of the step's texts differ from the teacher's, squared.
+    """1 - cos(student, teacher), plus the squared difference of similarities between the texts of a step.
 
-    The first term is the mean over texts, half the squared error of normalised embeddings; the second the mean over
-    all pairs of texts of a step, times `weight`. Only the directions are learnt: how long embeddings are is left open.
+    The first term is the mean over texts, half the squared error of normalised embeddings; the second is the mean over
+    all pairs of texts of a step, times `weight`. Only directions are learnt: the length of embeddings is free.
     """
 
     whole_batch: ClassVar[bool] = True
     weight: ClassVar[float] = 10.0
-    """Of the similarities: their squared differences are a tenth of the first term's in size."""
+    """Weight of the similarities: their squared differences are about a tenth of the first term."""
 
     @classmethod
     def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
-        """Take any size of a batch."""
+        """Accept any batch size."""
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
-        """Return the mean loss of texts, whose embeddings are (text, width)."""
+        """Return the mean loss of texts with (text, width) embeddings."""
         student = F.normalize(states, dim=1)
         teacher = F.normalize(torch.from_numpy(items.targets[rows]).to(states.device, torch.float32), dim=1)
         similarities = (student @ student.T - teacher @ teacher.T).square().mean()
@@ -151,19 +151,19 @@ class LikeTeacher(Criterion):
     def item_outputs(
         self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
-        """Return the (text, width) embeddings of all texts, as `agreement` takes them."""
+        """Return the (text, width) embeddings of all texts, for `agreement`."""
         return np.asarray(states, dtype=np.float64)[items.sides[0]]
 
 
 Array = NDArray[np.float64]
 
 NEAREST = 10
-"""Neighbours of a text whose agreement is counted."""
+"""Number of neighbours per text whose agreement is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taught(Items):
-    """Texts, each with the embedding that it is to have."""
+    """Texts, each with its target embedding."""
 
     by_item = ("listed",)
     listed: tuple[str, ...]
@@ -201,7 +201,7 @@ class Taught(Items):
         return Taught.of(self.listed + other.listed, np.concatenate([self.gold, other.gold]))
 
     def prompted(self, prompt: str) -> "Taught":
-        """Return them with the prompt before every text."""
+        """Return the texts with a prompt before each."""
         return replace(self, listed=tuple(prompt + text for text in self.listed))
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
@@ -218,7 +218,7 @@ def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
         gold: (n, other width) embeddings of the same texts by the other model.
 
     Returns:
-        (n,) from -1 to 1; 0 where all similarities of a text are equal.
+        (n,) from -1 to 1; 0 if all similarities of a text are equal.
     """
     if len(outputs) < 4:
         raise DataError(f"expected at least four texts to compare similarities of, got {len(outputs)}")
@@ -276,6 +276,6 @@ TEACHER = Kind(
     items="layerprobe.shrinking.teacher:Taught",
     one_target=True,
 )
-"""How a smaller model learns to give the whole one's embeddings; agreement chooses, and is no score of any task."""
-# nobody loads a file of it, so that no message names it
+"""How a smaller model learns the whole one's embeddings; agreement selects checkpoints and is not a task score."""
+# no file has this kind, so no message lists it
 KINDS.add({TEACHER.name: f"{__name__}:TEACHER"}, listed=False)

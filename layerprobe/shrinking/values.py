@@ -1,4 +1,4 @@
-"""Results of making a model smaller. Values only."""
+"""Results of shrinking a model. Values only."""
 
 import contextlib
 import math
@@ -35,14 +35,14 @@ from layerprobe.stats.values import (
 )
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
-"""How a smaller model is trained to agree with the whole one, where nobody says."""
+"""Default training of a smaller model to agree with the whole one."""
 Size = int | str | Sequence[int]
-"""How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast, `all`
-where the vocabulary is what goes."""
+"""Number of kept blocks, the blocks themselves, or a text: `3`, `1,5,6`, at most `50%` of the parameters, `2x` as
+fast, or `all` if only the vocabulary shrinks."""
 
 
 def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal["%", "x"]] | Literal["all"] | None:
-    """Return how many blocks are kept, which ones, or a share, 0 .. 1, of the parameters, or how many times as fast.
+    """Return the number of blocks, the blocks themselves, a share of the parameters, 0 .. 1, or a speed-up.
 
     Examples:
         >>> read_size("3"), read_size("1,5,6"), read_size("50%"), read_size("2x")
@@ -67,18 +67,18 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
     if number and number[2] == "x" and float(number[1]) > 1:
         return float(number[1]), "x"
     raise DataError(
-        f"expected a number of blocks such as 3, blocks such as 1,5,6, a share of the parameters such as 50%, times as "
-        f"fast such as 2x, or all, got {size!r}"
+        f"expected a number of blocks such as 3, blocks such as 1,5,6, a share of the parameters such as 50%, a "
+        f"speed-up such as 2x, or all, got {size!r}"
     )
 
 
 Vocabulary = int | str
-"""How many tokens are kept: `16000`, a share of all of them such as `50%`, or `corpus`, all that the texts need."""
+"""Number of tokens to keep: `16000`, a share of all such as `50%`, or `corpus` for all tokens in the texts."""
 CORPUS: Literal["corpus"] = "corpus"
 
 
 def read_vocabulary(vocabulary: Vocabulary | None) -> int | float | Literal["corpus"] | None:
-    """Return how many tokens are kept, which share of them, 0 .. 1, or that all stay which the texts need.
+    """Return the number of tokens to keep, a share of them, 0 .. 1, or `corpus`.
 
     Examples:
         >>> read_vocabulary("16000"), read_vocabulary("50%"), read_vocabulary("corpus")
@@ -105,10 +105,10 @@ def read_vocabulary(vocabulary: Vocabulary | None) -> int | float | Literal["cor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShrinkSettings:
-    """How good a smaller model must be, and what is measured of it.
+    """Required quality of a smaller model, and what to measure.
 
     Raises:
-        DataError: If the points are no finite number above 0.
+        DataError: If the points are not a finite number above 0.
     """
 
     within: float = TOLERANCE
@@ -126,7 +126,7 @@ class ShrinkSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
-            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within!r}")
+            raise DataError(f"expected a number of points above 0 that the smaller model may lose, got {self.within!r}")
         if self.dimensions is not None and not isinstance(self.dimensions, Integral):
             raise DataError(f"expected a number of dimensions to keep, got {self.dimensions!r}")
         read_vocabulary(self.vocabulary)
@@ -134,60 +134,60 @@ class ShrinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """A block that was taken out, and what is left."""
+    """A removed block, and the remaining ones."""
 
     block: int
-    """From 1."""
+    """Number of the block, from 1."""
     kept: tuple[int, ...]
-    """The blocks that are left."""
+    """Numbers of the remaining blocks."""
     agreement: float
-    """Of the model of these with the whole one, without training, -100 to 100."""
+    """Agreement of the remaining model with the whole one, without training, -100 to 100."""
     evenly: float | None
-    """The same of as many blocks at equal distances, the last one among them; None where there is no such model."""
+    """Agreement of as many evenly spaced blocks, including the last; None if there is no such model."""
     first: float | None
-    """The same of as many first blocks: of the model truncated there."""
+    """Agreement of as many first blocks, that is, of the truncated model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointsLost:
-    """By how much the smaller model is worse on a split of the task."""
+    """Points that the smaller model loses on a split of the task."""
 
     metric: str
-    """The task's primary one."""
+    """The task's primary metric."""
     whole: tuple[float, ...]
-    """Scores of the whole model, x 100, by seed of fine-tuning; one without."""
+    """Scores of the whole model, x 100, by seed of fine-tuning; one without fine-tuning."""
     small: tuple[float, ...]
-    """Scores of the smaller model by seed of its training."""
+    """Scores of the smaller model, x 100, by seed of its training."""
     error: Interval | None
-    """Of whole less small, x 100, at a level of 0.95; None where items have no error."""
+    """Whole less small, x 100, with a 95 % interval; None if items have no error."""
     margin: float
-    """What it may be at most."""
+    """Largest acceptable loss, in points."""
     failure: float = field(default=0.0, metadata=RARE)
-    """Points that one more item takes which fails as few or none of these do, see `failing`."""
+    """Points that one more failing item would cost if few or none fail here, see `failing`."""
 
     @property
     def value(self) -> float:
-        """Whole less small, the means."""
+        """Mean of whole less small, in points."""
         return fmean(self.whole) - fmean(self.small)
 
     @property
     def most(self) -> float:
-        """What it is at most, with 95 %, see `layerprobe.stats.values`; infinity where that is not known."""
+        """Upper 95 % bound of the loss, see `layerprobe.stats.values`; infinity if unknown."""
         return upper_end(self.value, self.error, failure=self.failure, metric=self.metric)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """From what it is at least to what it is at most; None where items have no error."""
+        """Lower and upper bound of the loss; None if items have no error."""
         return None if self.error is None else (self.error.interval[0], self.most)
 
     @property
     def verdict(self) -> MarginVerdict:
-        """Whether the loss is shown to be within the margin, shown to be above it, or neither."""
+        """Whether the loss is significantly within the margin, significantly above it, or neither."""
         return margin_verdict(self.error, self.most, self.margin)
 
     @property
     def fact(self) -> Fact:
-        """How large it is, with its interval on the split that it was measured on."""
+        """The loss with its interval and split."""
         if self.error is None:
             return Fact(value=self.value, better="lower", least=self.margin)
         of_error = Fact.of(self.error, better="lower", least=self.margin)
@@ -195,7 +195,7 @@ class PointsLost:
 
     @property
     def needed(self) -> dict[str, Fact]:
-        """How many more items would settle it, and whether it takes more seeds; empty where it is settled."""
+        """Number of further items that would settle it, and of seeds if needed; empty if it is settled."""
         if self.verdict != "not shown" or self.error is None:
             return {}
         items, seeds = items_needed(self.value, self.error, self.most, self.margin, self.failure)
@@ -210,177 +210,177 @@ class Smaller:
     """A model of some blocks, trained to agree with the whole one."""
 
     blocks: tuple[int, ...]
-    """That were kept, from 1."""
+    """Kept blocks, from 1."""
     parameters: int
-    """Without the pooler."""
+    """Number of parameters without the pooler."""
     speed: float | None
-    """Times as fast as the whole model, 32 texts of 32 tokens or as many as it reads; None where not measured."""
+    """Speed-up over the whole model on 32 texts of 32 tokens, or of its limit; None if not measured."""
     speed_range: tuple[float, float] | None = field(default=None, metadata=RARE)
-    """Of the rounds, of which that is the median."""
+    """Range of the speed-up over rounds; `speed` is their median."""
     folders: tuple[str, ...]
-    """Of the runs, by seed: `export_model` takes such a directory."""
+    """Directories of the runs, by seed, for `export_model`."""
     agreement: tuple[float, ...]
-    """With the whole model on held-out texts, by seed, -100 to 100."""
+    """Agreement with the whole model on held-out texts, by seed, -100 to 100."""
     neighbours: tuple[float, ...]
-    """Share of the ten nearest held-out texts that are so in the whole model, 0 to 100, by seed."""
+    """Share of the ten nearest held-out texts that the whole model has as well, 0 to 100, by seed."""
     on_task: float | None
     """Agreement on the texts of the task; None without a task."""
     chosen_by: PointsLost | None
-    """On the validation split, by which a size was chosen; None where it was given."""
+    """Loss on the validation split that chose the size; None if the size was given."""
     as_it_is: PointsLost | None = None
-    """On the test split, without fine-tuning; None where it was not measured, or the kind needs fine-tuning."""
+    """Loss on the test split without fine-tuning; None if not measured, or if the kind needs fine-tuning."""
     tuned: PointsLost | None = None
-    """On the test split, both fine-tuned."""
+    """Loss on the test split, both models fine-tuned."""
 
     @property
     def loss(self) -> PointsLost | None:
-        """What counts: after fine-tuning where there was any."""
+        """The decisive loss: after fine-tuning, if that was done."""
         return self.tuned or self.as_it_is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallerVocabulary:
-    """Which tokens a smaller model knows, and how often texts need others, which are spelt with shorter ones."""
+    """Tokens that a smaller model knows, and how often texts need others, which are spelt with shorter ones."""
 
     kept: int
-    """Tokens."""
+    """Number of kept tokens."""
     whole: int
-    """Tokens of the whole model."""
+    """Number of tokens of the whole model."""
     missing: float
-    """Share of the tokens of the training texts, those of the task too, that the smaller one does not know, 0 to 1."""
+    """Share of missing tokens in the training texts, including the task's, 0 to 1."""
     missing_on_task: float | None
-    """The same of texts of the task's test split; None without a task."""
+    """Share of missing tokens in the task's test split; None without a task."""
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """How many are kept, of how many."""
+        """Numbers of kept tokens and of all tokens."""
         return self.kept, self.whole
 
 
 VECTORS = 10_000
-"""Embeddings, in float32, that count to the size of a model that is served."""
+"""Number of float32 embeddings included in the size of a served model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A model of some blocks, tokens and dimensions, and what runs it: its size, its time, and what it loses."""
+    """A model with some blocks, tokens and dimensions on one backend: its size, time and loss."""
 
     blocks: tuple[int, ...]
-    """That it has."""
+    """Its blocks, from 1."""
     tokens: int | None = field(default=None, metadata=RARE)
-    """That it knows; None: as many as the whole model."""
+    """Number of its tokens; None: as many as the whole model."""
     dimensions: int
-    """Features of an embedding."""
+    """Number of features per embedding."""
     run_by: str
-    """A backend, and where numbers are not of float32 their precision: `onnx int8`. The table of tokens has 32 bits."""
+    """Backend, with the precision if it is not float32: `onnx int8`. Token embeddings stay in 32 bits."""
     seeds: int
-    """Of its training; 0: it is as the blocks and tokens of the whole model are."""
+    """Seeds of its training; 0: untrained, with blocks and tokens of the whole model."""
     weights: int
-    """Bytes of the weights that `export` writes, which all backends read; of 8 bits those of the graph."""
+    """Bytes of the weights that `export` writes for all backends; for 8 bits, of the graph."""
     milliseconds: float | None
-    """A text, those held out in batches of an extraction; None where it was not timed."""
+    """Milliseconds per held-out text, in batches as in extraction; None if not timed."""
     interval: tuple[float, float] | None
-    """95 % of that, of the median over rounds."""
+    """95 % interval of the milliseconds, for the median over rounds."""
     agreement: float
-    """With the whole model on held-out texts, -100 to 100."""
+    """Agreement with the whole model on held-out texts, -100 to 100."""
     chosen_by: float | None
-    """The score on the validation split, the mean over seeds, x 100; None where it has none without fine-tuning."""
+    """Mean score over seeds on the validation split, x 100; None if there is none without fine-tuning."""
     loss: PointsLost | None
-    """On the test split, without fine-tuning, against the whole model in torch; None as before."""
+    """Loss on the test split without fine-tuning, against the whole model in torch; None likewise."""
     score_interval: tuple[float, float] | None
-    """95 % of the score on the test split: the whole model's less the ends of the loss; of the whole model itself over
+    """95 % interval of the test score: the whole model's less the ends of the loss; for the whole model itself over
     new items."""
 
     @property
     def bytes(self) -> int:
-        """Of the model and of `VECTORS` embeddings."""
+        """Size of the model and of `VECTORS` embeddings."""
         return self.weights + 4 * self.dimensions * VECTORS
 
     @property
     def score(self) -> float | None:
-        """On the test split, the mean over seeds."""
+        """Mean score over seeds on the test split."""
         return None if self.loss is None else fmean(self.loss.small)
 
     @property
     def quality(self) -> float:
-        """What chooses among them: the score on validation, or without one that on test, or the agreement."""
+        """Criterion for choosing among them: the validation score, else the test score, else the agreement."""
         return next(value for value in (self.chosen_by, self.score, self.agreement) if value is not None)
 
     @property
     def trained(self) -> str:
-        """Whether and how often it was trained, in words."""
+        """Whether and with how many seeds it was trained, in words."""
         return counted(self.seeds, "seed") if self.seeds else "untrained"
 
     @property
     def name(self) -> str:
-        """How many blocks it has, and whether it was trained."""
+        """Number of its blocks, and whether it was trained."""
         return f"{counted(len(self.blocks), 'block')}{', trained' if self.seeds else ''}"
 
 
 UNLIKE = 5.0
-"""Points of agreement that the task's texts may have less than those held out, before that is a reason to doubt."""
+"""Points by which agreement on the task's texts may fall below that on held-out texts without a warning."""
 MISSING = 0.02
-"""Share of the task's tokens that may be missing, likewise."""
+"""Share of the task's tokens that may be missing without a warning."""
 AGREE = 90.0
-"""From this agreement without training on a size is worth a try."""
+"""Agreement without training above which a size is worth a try."""
 FIRST = ("lost", "parameters", "speed", "agreement")
-"""Facts in the order of tiles."""
+"""Facts, in the order of tiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shrunk(Shown):
-    """A model made smaller: which blocks were kept, what it agrees on, and whether it is not worse on a task."""
+    """A model made smaller: kept blocks, agreement with the whole model, and loss on a task."""
 
     model: ModelDescription
-    """The whole one."""
+    """Description of the whole model."""
     texts: str
-    """Name of the texts that the smaller one was trained on."""
+    """Name of the training texts."""
     n_texts: int
-    """Of training, without those held out."""
+    """Number of training texts, without held-out ones."""
     n_held_out: int
-    """On which agreement is measured."""
+    """Number of texts for measuring agreement."""
     task: str | None
     """Name of the task."""
     within: float
-    """Points that the smaller model may be worse by."""
+    """Largest acceptable loss, in points."""
     seeds: tuple[int, ...]
     protocol: Protocol
-    """Of its training."""
+    """Protocol of its training."""
     removals: tuple[Removal, ...]
-    """In the order in which blocks go; empty where the blocks were given."""
+    """In order of removal; empty if the blocks were given."""
     tried: tuple[Smaller, ...]
-    """By number of blocks."""
+    """Trained sizes, by number of blocks."""
     chosen: int
-    """Which of them it is about."""
+    """Index of the chosen size in `tried`."""
     dimensions: int | None = None
-    """Features of its embeddings, where these are fewer than the whole model's."""
+    """Number of features of its embeddings, if fewer than the whole model's."""
     vocabulary: SmallerVocabulary | None = field(default=None, metadata=RARE)
-    """The tokens that it knows, where these are fewer than the whole model's."""
+    """Its vocabulary, if smaller than the whole model's."""
     front: tuple[Served, ...] = ()
-    """The whole model and the smaller one by every backend, and on a task models of other sizes, where these were
+    """The whole model and the smaller one on every backend and, on a task, models of other sizes, if these were
     measured."""
     warnings: tuple[str, ...] = ()
     item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
-    """Whence its page has single test items, an `ItemSource`; None without a task, and of one read from a file."""
+    """Source of single test items for pages, an `ItemSource`; None without a task, and in results read from a file."""
 
     @property
     def smaller(self) -> Smaller:
-        """The model that was chosen."""
+        """The chosen model."""
         return self.tried[self.chosen]
 
     @property
     def folder(self) -> str:
-        """The directory of its run with the first seed, for `export_model`."""
+        """Directory of its run with the first seed, for `export_model`."""
         return self.smaller.folders[0]
 
     @property
     def dense(self) -> str | None:
-        """The folder of the module that makes fewer dimensions of its embeddings, for `export_model`."""
+        """Folder of the module that reduces its embeddings, for `export_model`."""
         return None if self.dimensions is None else f"{self.folder}/{dense_name(self.dimensions)}"
 
     @property
     def fastest_int8(self) -> str | None:
-        """The backend by which the smaller model is fastest, where that is with weights and activations in 8 bits."""
+        """The smaller model's fastest backend, if that has weights and activations in 8 bits."""
         tokens = self._tokens and self._tokens[0]
         timed = [
             (way.milliseconds, way.run_by)
@@ -392,7 +392,7 @@ class Shrunk(Shown):
 
     @property
     def untrained(self) -> bool:
-        """Whether it gives the whole model's embeddings as it is: all blocks, and all tokens of the texts."""
+        """Whether it needs no training: it has all blocks, and all tokens of the texts."""
         lacks_none = self.vocabulary is not None and not self.vocabulary.missing
         return lacks_none and len(self.smaller.blocks) == self.model.n_blocks
 
@@ -402,7 +402,7 @@ class Shrunk(Shown):
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which blocks and tokens are enough, what they lose, and what that saves."""
+        """Which blocks and tokens suffice, what they lose, and what that saves."""
         small, loss, whole = self.smaller, self.smaller.loss, self.model
         verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
         facts: dict[str, Fact] = {} if loss is None else {"lost": replace(loss.fact, split="test")}
@@ -447,7 +447,7 @@ class Shrunk(Shown):
         )
 
     def _checks(self) -> Iterator[Check]:
-        """Yield what would settle the loss, whether texts are like the task's, and which tokens are missing."""
+        """Yield what would settle the loss, whether texts resemble the task's, and missing tokens."""
         small, loss = self.smaller, self.smaller.loss
         if loss is not None and loss.error is not None:
             passed = {"within": True, "worse": False, "not shown": None}[loss.verdict]
@@ -466,13 +466,13 @@ class Shrunk(Shown):
 
     @property
     def next_size(self) -> int | None:
-        """How many blocks to try next, where these are too few: the fewest that agree by `AGREE` as they are."""
+        """Number of blocks to try next if these are too few: the fewest with agreement `AGREE` before training."""
         more = [removal for removal in self.removals if len(removal.kept) > len(self.smaller.blocks)]
         return min((len(removal.kept) for removal in more if removal.agreement >= AGREE), default=None)
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """The sizes that were tried; ways to run them, where these were measured."""
+        """The trained sizes; and backends, if measured."""
         return (self.sizes, *((self.ways,) if self.front else ()))
 
     @property
@@ -488,7 +488,7 @@ class Shrunk(Shown):
 
     @property
     def table(self) -> Table:
-        """One row per number of blocks, the whole model first: which stay, how they agree, what tested ones lose."""
+        """One row per number of blocks, the whole model first: kept blocks, agreement, and loss of trained sizes."""
         order = {removal.kept: removal for removal in self.removals}
         tried = {size.blocks: size for size in self.tried}
         every = tuple(range(1, self.model.n_blocks + 1))
@@ -511,7 +511,7 @@ class Shrunk(Shown):
             columns=(
                 Column("left", [len(row) for row in rows], "blocks"),
                 Column("blocks", rows, "kept"),
-                column("goes", lambda removal: removal.block, meaning="The block that goes from the size before."),
+                column("goes", lambda removal: removal.block, title="removed", meaning="Block of the size above."),
                 Column(
                     "agreement",
                     [100.0 if row == every else order[row].agreement if row in order else None for row in rows],
@@ -540,7 +540,7 @@ class Shrunk(Shown):
 
     @property
     def sizes(self) -> Table:
-        """One row per size that was tried, and one for the whole model."""
+        """One row per trained size, and one for the whole model."""
         column, whole, tokens = columns_of((*self.tried, None)), self.model, self._tokens
         before = {removal.kept: removal.agreement for removal in self.removals}
 
@@ -568,7 +568,7 @@ class Shrunk(Shown):
                 Column("blocks", [*(size.blocks for size in self.tried), tuple(range(1, whole.n_blocks + 1))]),
                 *([Column("tokens", [*[tokens[0]] * len(self.tried), tokens[1]], form=",")] if tokens else []),
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
-                column("speed", form=".1f", meaning="Times as fast as the whole model, the median over rounds."),
+                column("speed", form=".1f", meaning="Speed-up over the whole model, median over rounds."),
                 column("speed_range", title="range", form=".1f", interval=True),
                 Column(
                     "untrained", [*(before.get(size.blocks) for size in self.tried), None], "agreement before", ".1f"
@@ -580,7 +580,7 @@ class Shrunk(Shown):
                 *scores("tuned", f"TMFT {metric}", "test"),
                 Column("left", [*(len(e.blocks) for e in self.tried), whole.n_blocks], "blocks kept", shown=False),
             ),
-            title="Sizes that were trained",
+            title="Trained sizes",
             charts=self._losses,
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
@@ -588,7 +588,7 @@ class Shrunk(Shown):
 
     @property
     def _losses(self) -> tuple[Chart, ...]:
-        """Charts of the loss by size, on validation and on test, where several sizes have one."""
+        """Charts of the loss by size, on validation and on test, if several sizes have one."""
         splits = {
             "chosen_by": "validation, which chose the size",
             "tuned" if self.smaller.tuned else "as_it_is": "test",
@@ -608,9 +608,9 @@ class Shrunk(Shown):
 
     @property
     def ways(self) -> Table:
-        """One row per model and way to run it, the smallest first; DataError where none was measured."""
+        """One row per model and backend, the smallest first; DataError if none was measured."""
         if not self.front:
-            raise DataError("expected ways to run it, got none: shrink with ShrinkSettings(front=True)")
+            raise DataError("no backends were measured: shrink with ShrinkSettings(front=True)")
         rows = sorted(self.front, key=lambda way: (way.bytes, way.milliseconds or math.inf, -way.quality))
         column, losses = columns_of(rows), [way.loss for way in rows]
         on = {
@@ -632,8 +632,8 @@ class Shrunk(Shown):
                 column("tokens", lambda way: way.tokens or whole, form=",", shown=whole is not None),
                 column("dimensions"),
                 column("trained"),
-                column("run_by", title="run by"),
-                column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
+                column("run_by", title="backend"),
+                column("milliseconds", title="per text", form=".2f", unit="ms", quantity=Quantity("ms per text")),
                 column("interval", title=level, form=".2f", interval=True, over="over rounds of timing"),
                 column(
                     "bytes",
@@ -658,8 +658,8 @@ class Shrunk(Shown):
             title=f"{'Score' if metric else 'Agreement'} against size and time",
             charts=(replace(cost, name="sizes", x="bytes"), time) if metric else (time,),
             notes=(
-                f"Size: the weights that export writes and {VECTORS:,} embeddings in float32; of 8 bits (int8), the "
-                "graph, whose table of tokens has 32. "
+                f"Size: the weights that export writes and {VECTORS:,} embeddings in float32; for 8 bits (int8), the "
+                "graph, with token embeddings in 32 bits. "
                 "Front: no other is as small, or surely as fast, and "
                 f"{'scores higher on validation' if metric else 'agrees more'}.",
                 *(["Losses are points below the whole model in torch."] if metric else []),
@@ -669,7 +669,7 @@ class Shrunk(Shown):
 
     @property
     def account(self) -> str:
-        """How it was made and measured, for a model card."""
+        """Description of training and measurements, for a model card."""
         small, conclusion = self.smaller, self.conclusion
         facts, names = dict(conclusion.facts), dict(conclusion.names)
         if self.untrained:
@@ -687,5 +687,5 @@ class Shrunk(Shown):
 
 
 def dense_name(dimensions: int) -> str:
-    """Return the name of the folder of a map to `dimensions`, inside that of a run."""
+    """Return the name of the folder with a map to `dimensions`, inside the folder of a run."""
     return f"dense-{dimensions}"

@@ -43,7 +43,7 @@ def test_shrink_chooses_trains_measures_and_exports(
     assert "without labels" in (out / "README.md").read_text()
     assert "a smaller model" in page.read_text()
     refused = layerprobe("shrink", pair[1], *how, "--epochs", "2", "--out", out)
-    assert "holds an earlier export" in refused.error
+    assert "contains an earlier export" in refused.error
     assert len(list((tmp_path / "cache" / "runs").iterdir())) == 1, "expected it to be refused before it trains"
     card = (out / "README.md").stat()
     on = layerprobe("shrink", pair[1], *how, "--out", out)

@@ -151,9 +151,9 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     other = save({"a": np.ones(3)})
     for content, message in (
         (bytes(changed), "it was damaged or changed"),
-        (whole[:-5], "expected probes that layerprobe.save wrote"),
-        (other, "expected probes that layerprobe.save wrote"),
-        (b"", "expected probes that layerprobe.save wrote"),
+        (whole[:-5], "expected probes saved by layerprobe.save"),
+        (other, "expected probes saved by layerprobe.save"),
+        (b"", "expected probes saved by layerprobe.save"),
         (save(load(whole), {"result": "{}", "probes": "{}"}), "it was damaged or changed"),
     ):
         (tmp_path / "other.safetensors").write_bytes(content)
@@ -163,14 +163,14 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 
 def test_where_there_is_none_is_one_line() -> None:
     result = RESULTS["scores"]
-    with pytest.raises(DataError, match="JSON keeps none: probe again, or save results as"):
+    with pytest.raises(DataError, match="JSON does not contain them: probe again, or save results as"):
         from_json(Probing, to_json(result)).estimator()
     with pytest.raises(DataError, match=r"a layer that was scored, one of layer 0, layer 1, .*, weighted sum, got 7"):
         result.estimator(7)
     with pytest.raises(DataError, match="got -9"):
         result.estimator(-9)
     pairs = np.column_stack([np.arange(60), np.arange(60, N), SCORES[:60]])
-    with pytest.raises(DataError, match="the cosine of the two embeddings is compared, and nothing is fitted"):
+    with pytest.raises(DataError, match="layers are scored by the cosine of the two embeddings, without fitting"):
         probed(EMBEDDINGS, pairs, kind="pairs").estimator()
 
 

@@ -47,7 +47,7 @@ def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> No
     assert data["floor"] == pytest.approx([100 * 2 * 0.97 / 1.97 / 2] * 4)
     assert set(result.table.marks) == {None}
     assert result.floors["accuracy"].value == pytest.approx(97.0)
-    assert "macro F1 comes before accuracy" in result.notes[-1]
+    assert "macro F1 is used instead of accuracy" in result.notes[-1]
     assert "the smallest has 6 of 200 samples" in result.notes[-1]
     assert from_json(Probing, to_json(result)) == result
     assert result.summary.startswith("No layer beats a trivial baseline")

@@ -21,7 +21,7 @@ from tests.few import few
 FEW: dict[str, Any] = {"foldings": 1}
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
-COPIES = "only copies of an item are kept in one fold, so that folds share texts"
+COPIES = "only copies of an item stay in one fold, so folds share texts"
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_copies_of_an_item_are_in_one_fold() -> None:
     groups, (note,) = models._kept_together(items, links_of(items), folds=3)
     assert groups is not None
     assert groups.tolist() == [0, 1, 2, 0]
-    assert note == f"4 of 4 items are linked by texts that they share: {COPIES}"
+    assert note == f"4 of 4 items are linked by shared texts: {COPIES}"
     few = Examples(first=("a", "a", "b", "c"), second=("x", "y", "z", "v"), targets=(0.0, 1.0, 1.0, 0.0))
     kept, notes = models._kept_together(few, links_of(few), folds=3)
     assert kept is not None

@@ -230,15 +230,15 @@ def test_labels_may_be_in_the_file_of_the_embeddings(tmp_path: Path) -> None:
     result = probe(tmp_path / "e.npz", weighted_sum=False, **FEW)
     assert result.kind == "classes"
     scores = probe(tmp_path / "e.npz", tmp_path / "e.npz", column="other", weighted_sum=False, **FEW)
-    assert scores.notes == (
-        "targets are taken for scores: 45 whole numbers; for classes say so by the kind of targets",
-    )
+    assert scores.notes == ("targets are treated as scores: 45 whole numbers; for classes, set the kind of targets",)
 
 
 def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
     result = probe(EMBEDDINGS[:, :3], TARGETS["classes"], weighted_sum=False, **FEW)
-    assert result.notes == ("logistic regression is fitted on at most 100 rows at random, of 192 in the other folds",)
+    assert result.notes == (
+        "logistic regression is fitted on a random sample of 100 of the 192 rows in the other folds",
+    )
     assert result.best_layer == 2
 
 
@@ -252,16 +252,16 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         (None, {}, "expected targets, or a task for a model, got none"),
         ([], {}, "expected targets, got none"),
         (np.where(np.arange(N) == 7, np.nan, 0.5), {}, "NaN or infinity in target 7"),
-        (np.array([[0, 1]] * N), {}, "got label 0 for none: leave it out"),
-        (np.full((N, 2), 3), {}, r"a matrix of 0 and 1, a column a label, got \(240, 2\)"),
-        (np.array([[0, N, 1.0]]), {"kind": "pairs"}, "numbers of the 240 rows of the embeddings, from 0, got 0 to 240"),
+        (np.array([[0, 1]] * N), {}, "got label 0 for none: remove it"),
+        (np.full((N, 2), 3), {}, r"a matrix of 0 and 1, one column per label, got \(240, 2\)"),
+        (np.array([[0, N, 1.0]]), {"kind": "pairs"}, "row numbers of the 240 embeddings, from 0, got 0 to 240"),
         (np.array([[0, 1]]), {"kind": "pairs"}, "the numbers of two rows and their score, a row each"),
         (np.array([[0, 1, 0.0]]), {"kind": "queries"}, "gains above 0, got 0"),
         (np.array([[0, 1], [1, 2]]), {"kind": "queries"}, "documents that are no queries"),
         (["x"] * N, {"kind": "scores"}, "expected scores as numbers, got 'x'"),
         ([*"ab" * (N // 2 - 1), "a", None], {}, "a target for every row, got None in row 239"),
         (pd.array(["a", pd.NA] * (N // 2), "string"), {}, "a target for every row, got <NA> in row 1"),
-        (np.arange(N) % 3, {"kind": "labels"}, r"a matrix of 0 and 1, a column a label, got \(240, 1\)"),
+        (np.arange(N) % 3, {"kind": "labels"}, r"a matrix of 0 and 1, one column per label, got \(240, 1\)"),
         (np.ma.masked_less(np.arange(N) / 2, 3), {}, "no masked values, got some in targets"),
         (TARGETS["scores"], {"groups": [None, *range(N - 1)]}, "a group for every row, got None in row 0"),
         (np.zeros(N), {"kind": "ranks"}, "kind is 'ranks', expected one of 'scores'"),
@@ -300,7 +300,7 @@ def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
     ratings = np.clip(np.rint(2.5 + SIGNAL[:, 0]), 1, 5)
     taken = as_targets(ratings, N)
     assert taken.kind == "classes"
-    assert "targets are taken for 5 classes" in taken.remarks[0]
+    assert "targets are treated as 5 classes" in taken.remarks[0]
     assert as_targets(ratings, N, kind="scores").kind == "scores"
     assert as_targets(ratings + 0.5, N).kind == "scores"
 
@@ -375,7 +375,7 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
     ("name", "content", "column", "said"),
     [
         ("t.csv", "", None, "t.csv is empty"),
-        ("t.csv", "target\n", None, "a first line and no more"),
+        ("t.csv", "target\n", None, "has only one line"),
         ("t.csv", "a,b\n1,2\n", None, "expected a column of targets, such as target, in .*t.csv, got a, b"),
         ("t.csv", "stability,b\n1,2\n", "stabilty", "expected column 'stabilty' in .*; did you mean 'stability'?"),
         ("t.csv", "target,b\n1\n", None, "line 2: expected 2 fields as in line 1, got 1"),

@@ -62,7 +62,7 @@ def test_groups_are_the_splitters_and_are_not_divided() -> None:
     result = probed(cv=GroupKFold(4), groups=GROUPS)
     assert (result.n_groups, result.settings.folds) == (30, 4)
     assert probed(cv=PredefinedSplit(GROUPS % 5), groups=GROUPS).settings.folds == 5
-    with pytest.raises(DataError, match="splits that divide no group, as GroupKFold makes"):
+    with pytest.raises(DataError, match="splits that divide no group, such as GroupKFold's"):
         probed(cv=KFold(4, shuffle=True, random_state=0), groups=GROUPS)
 
 
@@ -79,7 +79,7 @@ def test_groups_are_the_splitters_and_are_not_divided() -> None:
         ("kfold", "Expected `cv` as an integer"),
         (StratifiedKFold(3), "Supported target types are"),
         (KFold(200), "Cannot have number of splits n_splits=200"),
-        (2, "expected 3 to 100 folds, of which one chooses penalties, got 2"),
+        (2, "expected 3 to 100 folds \(one of them chooses penalties\), got 2"),
         (True, "expected 3 to 100 folds"),
         (KFold(2), "expected 3 to 100 folds"),
         (2.5, "Expected `cv` as an integer"),

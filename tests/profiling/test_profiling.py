@@ -273,9 +273,9 @@ def test_images_have_one_length(tmp_path: Path) -> None:
         words.tiles(found.conclusion)[1][1][:32],
         words.tiles(found.conclusion)[2][1][:17],
     ) == ("for 1 image of 5 tokens at layer", "images per second")
-    with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
+    with pytest.raises(DataError, match=r"expected no lengths for .*, which has 5 tokens for every image, got 4, 10"):
         profile(given(model, Model(device="cpu")), settings=QUICK)
-    with pytest.raises(DataError, match="no token comes last in an image"):
+    with pytest.raises(DataError, match="an image has no last token"):
         profile(given(model, Model(device="cpu", pooling="last")), settings=few)
 
 

@@ -87,7 +87,7 @@ def test_it_is_a_table_and_is_read_back(result: TuningResult, tmp_path: Path) ->
 
 @pytest.mark.parametrize("size", [0, 4, "50%", "2x", (), "found", 2.5, None])
 def test_sizes_without_others(folder: str, size: Any) -> None:
-    with pytest.raises(DataError, match="expected 1 to 3 blocks of a whole model to compare, or which, got"):
+    with pytest.raises(DataError, match="expected 1 to 3 blocks to compare, or the blocks themselves, got"):
         candidates(folder, TASK, size)
 
 
@@ -97,5 +97,5 @@ def test_what_cannot_be(folder: str) -> None:
     with pytest.raises(ModelError, match="ascending, from 1 to 4, got 2, 9"):
         finetune(folder, TASK, 2, blocks=[(2, 9)], protocol=PROTOCOL)
     cut = resolve(Model(folder, blocks=(1, 2, 4)))
-    with pytest.raises(DataError, match="blocks of a whole model to compare"):
+    with pytest.raises(DataError, match="blocks to compare"):
         candidates(cut, TASK, 2)

@@ -179,10 +179,10 @@ def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path)
     assert "with Dense" in card
     with pytest.raises(DataError, match="expected the directory of a run"):
         export_model(folder, tmp_path / "other", layer=2, dense=result.dense)
-    with pytest.raises(DataError, match="holds none; make the model smaller again"):
+    with pytest.raises(DataError, match="has none; run shrink again"):
         export_model(result.folder, tmp_path / "other", dense=tmp_path)
     Path(f"{result.dense}/model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"expected a map to fewer dimensions: .* make the model smaller again"):
+    with pytest.raises(DataError, match=r"expected a map to fewer dimensions: .* run shrink again"):
         export_model(result.folder, tmp_path / "other", dense=result.dense)
 
 
@@ -267,7 +267,7 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
-    with pytest.raises(DataError, match="scored after fine-tuning alone: give --tune"):
+    with pytest.raises(DataError, match="only scored after fine-tuning: add --tune"):
         shrunk(folder, toy_task_of("entities"), size=2)
     loss = shrunk(folder, toy_task_of("entities"), size=2, tune=TUNING).smaller
     assert loss.as_it_is is None
@@ -369,7 +369,7 @@ def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: 
 
 def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "NO_TEACHER", 100.0)
-    with pytest.raises(DataError, match="they teach nothing of it: expected a sentence encoder"):
+    with pytest.raises(DataError, match="they are no teacher for it: expected a sentence encoder"):
         shrunk(folder, toy_task_of("sts"), size=2)
 
 
@@ -389,8 +389,8 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
             r"reached: a model of one block is (about as fast|[\w .]*times as fast).*, got 1000x$",
             marks=pytest.mark.slow,  # measures how fast they are
         ),
-        ({"within": 0.0}, "expected points above 0"),
-        ({"within": "1"}, "expected points above 0 .*, got '1'"),
+        ({"within": 0.0}, "expected a number of points above 0"),
+        ({"within": "1"}, "expected a number of points above 0 .*, got '1'"),
         ({"dimensions": 4.5}, "expected a number of dimensions to keep, got 4.5"),
         ({"settings": 2.0}, r"expected settings as ShrinkSettings\(...\), got 2.0"),
         ({"tune": True}, "expected a task to fine-tune on"),
@@ -471,7 +471,7 @@ def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
     kept = shrink(folder, [*TEXTS, *tested], spoiling, size=[4], protocol=PROTOCOL)
     assert kept.n_texts + 2 * kept.n_held_out == 213
     assert kept.warnings[0].endswith(
-        "2 in its test split and 1 in its validation split, and they are kept: the loss is spoilt"
+        "2 in its test split and 1 in its validation split; they are kept, so the loss is too optimistic"
     )
     with pytest.raises(DataError, match="got 0 that the task does not test"):
         shrink(folder, tested, task, size=1)
@@ -664,7 +664,7 @@ def test_a_share_of_the_parameters_counts_the_tokens(tmp_path: Path) -> None:
 
 def test_a_share_that_blocks_do_not_reach_names_the_tokens_that_do(tmp_path: Path) -> None:
     folder = str(vocabularies.save("wordpiece", tmp_path / "wordpiece"))
-    left = "expected a size that can be reached: a model of one block has .*, got 75%; 1 of 2 blocks fit with "
+    left = "this size cannot be reached: a model of one block has .*, got 75%; 1 of 2 blocks fit with "
     with pytest.raises(DataError, match=rf"^{left}--vocabulary \d00$") as refused:
         of_sentences(folder, size="75%")
     result = of_sentences(folder, size="75%", vocabulary=str(refused.value).split()[-1])
@@ -678,7 +678,7 @@ def test_a_share_that_blocks_do_not_reach_names_the_tokens_that_do(tmp_path: Pat
         ({"vocabulary": "half"}, "expected a number of tokens such as 16000, a share of them such as 50%, or corpus"),
         ({"vocabulary": 0}, "expected a number of tokens such as 16000, .*, got 0"),
         ({"vocabulary": True}, "expected a number of tokens such as 16000, .*, got True"),
-        ({"vocabulary": 9}, r"of which special ones and single letters are \d+, got 9"),
+        ({"vocabulary": 9}, r"special ones and single letters: \d+\), got 9"),
         (
             {"size": "all"},
             "expected fewer than the 2 blocks of .*, or a smaller vocabulary, --vocabulary corpus, got all",

@@ -134,7 +134,7 @@ def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monk
 
 
 def test_a_result_without_ways_says_how_they_are_measured(result: Shrunk) -> None:
-    with pytest.raises(DataError, match=r"got none: shrink with ShrinkSettings\(front=True\)"):
+    with pytest.raises(DataError, match=r"no backends were measured: shrink with ShrinkSettings\(front=True\)"):
         dataclasses.replace(result, front=()).ways  # noqa: B018
 
 
