@@ -79,7 +79,7 @@ def test_groups_are_the_splitters_and_are_not_divided() -> None:
         ("kfold", "Expected `cv` as an integer"),
         (StratifiedKFold(3), "Supported target types are"),
         (KFold(200), "Cannot have number of splits n_splits=200"),
-        (2, "expected 3 to 100 folds \(one of them chooses penalties\), got 2"),
+        (2, r"expected 3 to 100 folds \(one of them chooses penalties\), got 2"),
         (True, "expected 3 to 100 folds"),
         (KFold(2), "expected 3 to 100 folds"),
         (2.5, "Expected `cv` as an integer"),
