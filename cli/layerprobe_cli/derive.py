@@ -30,16 +30,16 @@ PANELS = (
     *("", "Data", "Comparison", "Prediction", "Retrieval", "Probing", "Size", "Fine-tuning", "Search", "Training"),
     *("Model", "Report", "Machine"),
 )
-"""In the order of the help; "" has all others."""
+"""Panels in the order of the help; "" has all other options."""
 LAST = "report", "plotly", "json", "quiet", "traceback"
 LISTED = {
     "kinds": "layerprobe.tasks.kind:KINDS",
     "measures": "layerprobe.similarity.registry:MEASURES",
     "objectives": "layerprobe.lab.pretraining.values:OBJECTIVES",
 }
-"""Names that a help lists where it has {kinds} and so on: other packages may add to them."""
+"""Registries whose names replace {kinds} and so on in a help: other packages may add to them."""
 Parameters = dict[str, tuple[Any, Any]]
-"""The annotation and the default of options by name, as Typer reads them."""
+"""Annotation and default of options by name, for Typer."""
 
 
 class Group:
@@ -47,11 +47,11 @@ class Group:
 
     Args:
         settings: The class.
-        panel: Of options that name no other.
+        panel: Default panel of the options.
         names: Fields that are options; the others keep their defaults.
-        make: What is made of the values; by default the settings.
-        special: What options have besides, by name: flags, type, default, panel, argument, and what `typer.Option`
-            takes. A name that is no field is an option of its own, for `make`.
+        make: Function of the values; by default the class.
+        special: Settings of single options by name: flags, type, default, panel, argument, and arguments of
+            `typer.Option`. A name that is not a field is a separate option, for `make`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Group:
         self.names, self.special = names.split(), special
 
     def made(self, **values: Any) -> Any:
-        """Build the settings from the values of the options; what was not given is as the field has it."""
+        """Build the settings from the values of the options; omitted options keep the field's default."""
         defaults = _defaults(self.settings)
         return self.make(
             **{name: value for name, value in values.items() if value is not None or defaults.get(name) is None}
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def options(self) -> Parameters:
-        """What Typer gets to know of its options."""
+        """The options, for Typer."""
         hints, fields, made = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
         for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
             about: dict[str, Any] = {"panel": self.panel, "type": hints.get(name), "default": fields.get(name)}
@@ -85,12 +85,12 @@ class Group:
 
 
 def option(panel: str, *names: str, **settings: Any) -> Any:
-    """Return an option that the help shows in a panel."""
+    """Return an option in a panel of the help."""
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
 def usage(make: Callable[..., Any], *words: Any, **values: Any) -> Any:
-    """Call a function; what it refuses is a wrong call, but for a package that is missing."""
+    """Call a function; its errors count as wrong usage, except for a missing package."""
     try:
         return make(*words, **values)
     except MissingPackageError:
@@ -100,14 +100,14 @@ def usage(make: Callable[..., Any], *words: Any, **values: Any) -> Any:
 
 
 def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) -> Callable[..., None]:
-    """Return a function with the options of a command, for Typer; it gives what was given to `call`.
+    """Return a function with the options of a command, for Typer; it passes their values to `call`.
 
     Args:
-        command: A parameter that is annotated with a `Group`, or is a dataclass, stands for its options. Another one is
-            an option whose help stands in the docstring of the command, or else in that of the library's function; it
-            may be annotated with the panel, and with what else it has, as in `Group.special`.
+        command: A parameter annotated with a `Group`, or a dataclass, becomes its options. Any other one is
+            an option with its help in the docstring of the command, or else of the library's function; it
+            may be annotated with the panel, and with further settings, as in `Group.special`.
         of: The library's function, as `module:name`.
-        call: Called with the context of the call and the arguments of the command.
+        call: Function of the context and the arguments of the command.
     """
     hints, texts = typing.get_type_hints(command, include_extras=True), _arguments(inspect.getdoc(command) or "")
     groups, options = dict[str, tuple[Callable[..., Any], Parameters]](), Parameters()
@@ -160,7 +160,7 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
 
 
 def _place(item: tuple[str, tuple[Any, Any]]) -> tuple[bool, int]:
-    """Return where an option stands in the help."""
+    """Return the position of an option in the help."""
     name, (hint, _) = item
     panels = (about.rich_help_panel for about in typing.get_args(hint) if isinstance(about, ParameterInfo))
     return name in LAST, next((PANELS.index(panel) for panel in panels if panel in PANELS), 0)
@@ -187,7 +187,7 @@ def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argumen
     return Annotated[hint, typer.Option(*flags, rich_help_panel=panel, **about)]
 
 
-# ---- the texts of the library ----------------------------------------------------------------------------
+# ---- texts from the library ------------------------------------------------------------------------------
 
 
 def text_of(owner: str, name: str) -> str:
@@ -199,13 +199,13 @@ def text_of(owner: str, name: str) -> str:
     """
     texts = _texts_of(owner)
     if name not in texts:
-        raise LookupError(f"{owner} says nothing of {name}")
+        raise LookupError(f"{owner} does not document {name}")
     return " ".join(texts[name].replace("`", "").split())
 
 
 @functools.cache
 def _texts_of(owner: str) -> dict[str, str]:
-    """Return the texts of all fields or arguments by name; the module is not imported."""
+    """Return the texts of all fields or arguments by name, without importing the module."""
     module, _, qualified = owner.partition(":")
     spec: Any = find_spec(module)
     node: Any = ast.parse(spec.loader.get_source(module))
@@ -229,7 +229,7 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 
 def names_of(place: str) -> Callable[[str], list[str]]:
-    """Return what completes the names in a registry, or those that a function returns: `module:attribute`.
+    """Return a completion function for the names in a registry, or from a function: `module:attribute`.
 
     Nothing is loaded before the shell asks.
     """

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""Of which every wrong call is one; Typer has no public name for it."""
+"""Base class of all wrong calls; Typer has no public name for it."""
 SHORT = {
     "Data": "source texts columns kind",
     "Model": "pooling device size",
@@ -31,7 +31,7 @@ SHORT = {
     "Report": "report",
     "Probing": "groups target tolerance",
 }
-"""What --help shows of each panel; of the others it shows all."""
+"""Options of each panel in --help; other panels show all options."""
 
 
 def unwrapped(docstring: str | None) -> str:
@@ -59,10 +59,10 @@ def first_line(place: str) -> str:
 
 
 class Commands(TyperGroup):
-    """Commands by their names; of one that was not called yet, the epilog says where it is."""
+    """Commands by name; the epilog of a command that was not imported yet holds its location."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, with its options; it is imported here."""
+        """Import a command and return it with its options."""
         listed = self.commands.get(cmd_name)
         if listed is None or isinstance(listed, Command | TyperGroup):
             return listed
@@ -79,13 +79,13 @@ class Commands(TyperGroup):
         return self.commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, for which no command is imported."""
+        """Write the help without importing any command."""
         listed: Any = copy.copy(self)
         listed.get_command = lambda _, name: self.commands[name]
         TyperGroup.format_help(listed, ctx, formatter)
 
     def main(self, *words: Any, **settings: Any) -> Any:
-        """Run a command line, whose messages name options."""
+        """Run a command line; messages name options."""
         from layerprobe.errors import ON_COMMAND_LINE
         from layerprobe_cli.output import ERRORS_AS_JSON
 
@@ -98,7 +98,7 @@ class Commands(TyperGroup):
             ERRORS_AS_JSON.reset(as_json)
 
     def invoke(self, ctx: Any) -> Any:
-        """Call a command; what is wrong with its call is said without characters that command a terminal."""
+        """Call a command; messages about wrong calls contain no control characters."""
         from layerprobe.errors import LayerProbeError, as_message
         from layerprobe_cli.output import fail, fail_as_json
 
@@ -108,15 +108,15 @@ class Commands(TyperGroup):
             error.message = as_message(error.message)
             fail_as_json(error.format_message(), "UsageError")
             raise
-        except LayerProbeError as error:  # of an option that was looked at before the command began
+        except LayerProbeError as error:  # from an option that is checked before the command
             fail(str(error), type(error).__name__)
             raise typer.Exit(1) from None
-        except EOFError as error:  # by which an import fails; typer takes it for the end of what is typed
+        except EOFError as error:  # from a failed import; typer would treat it as the end of input
             raise RuntimeError(*error.args) from error
 
 
 class Command(TyperCommand):
-    """A command whose help has the usual options with a sentence each, and by --help-all every one in full."""
+    """A command whose --help lists the usual options with a sentence each, and --help-all every option in full."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
@@ -149,7 +149,7 @@ PANELS = {
     "Inspect": "probe score compare profile",
     "Produce": "shrink extract finetune export",
 }
-"""The commands in the order in which a user needs them."""
+"""Commands in the order of use."""
 GROUPS = {
     "cache": ("Produce", "List and remove what is kept on disk.", "list prune"),
     "lab": (
@@ -170,7 +170,7 @@ app = typer.Typer(
 
 
 def _list(group: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
-    """Put a command into a help; it is imported when it is called."""
+    """Add a command to a help; it is imported when it is called."""
     group.command(name, help=first_line(place), epilog=place, rich_help_panel=panel)(lambda: None)
 
 
@@ -215,10 +215,10 @@ app.callback(help=unwrapped(inspect.getdoc(_root)))(_root)
 def main() -> None:
     """Run the command line."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # the hub's client warns of every retry; what it ends in becomes our one line
+    # the hub's client warns about every retry; the final error becomes one line
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has a ±, and a file may have none
+        sys.stdout.reconfigure(errors="backslashreplace")  # some terminals and files cannot encode ±
     try:
         app()
     except OSError as error:
@@ -226,7 +226,7 @@ def main() -> None:
         from layerprobe_cli.shell import run
 
         if any(frame.f_code is run.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
-            raise  # of a command, and no help or answer to a wrong call that could not be printed
+            raise  # an error of a command, not a failure to print its help or message
         leave_stdout()
         fail(f"cannot print: {error.strerror}: free space, or choose another output", "OSError")
         sys.exit(2 if isinstance(error.__context__, UsageError) else 1)

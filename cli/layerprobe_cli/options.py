@@ -1,6 +1,6 @@
-"""The options that commands share: which fields of the library's settings they are, and what a command line adds.
+"""Options shared by commands: fields of the library's settings, with additions for the command line.
 
-Nothing heavy is imported here, so that `--help` is quick.
+Imports nothing heavy, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
 
 
 def _no_file(model: str) -> str:
-    """Return the name of a model; a file there is data, in the wrong place."""
+    """Return the name of a model; raise BadParameter for a data file in its place."""
     if os.path.isfile(model):  # noqa: PTH113 - of any name, too long ones as well
-        raise typer.BadParameter(f"expected the model first, got the file {model}: data come after it")
+        raise typer.BadParameter(f"expected the model first, got the file {model}: put the data after the model")
     if model.lower().endswith(DATA) and not os.path.exists(model):  # noqa: PTH110 - likewise
         raise typer.BadParameter(f"{model} does not exist: expected a model, with data after it{similar_file(model)}")
     return model
@@ -86,16 +86,16 @@ EXTRACTION = f"{EMBEDDING} norm backend store_dtype"
 
 
 def model_group(fields: str, *, make: Callable[..., Any] | None = None, **about: Any) -> Group:
-    """Return a model and some of its fields as options; `about` is said of the argument that names it."""
+    """Return a model and some of its fields as options; `about` has settings of the model argument."""
     return Group(Model, "Model", f"name {fields}", make=make, **_MODEL | {"name": _MODEL["name"] | about})
 
 
 Loading = Annotated[Model, model_group(LOADING)]
-"""A model that is loaded."""
+"""A model to load."""
 Embedding = Annotated[Model, model_group(EMBEDDING)]
-"""One whose texts become embeddings."""
+"""A model to embed texts with."""
 Extraction = Annotated[Model, model_group(EXTRACTION)]
-"""One whose layers are all embedded."""
+"""A model to embed texts with at every layer."""
 Device = Annotated[str, option("Model", help="auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
@@ -107,15 +107,15 @@ CacheDir = Annotated[
 
 
 def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Resolved]:
-    """Return the checkpoints of models that are loaded alike; of two towers, those that read the items.
+    """Return the checkpoints of models loaded with the same options; of two towers, the one for the items.
 
-    What further ones are called and which of their blocks are kept is their own.
+    Further models keep their own names and blocks.
     """
     from layerprobe.encoders.device import resolve_device
     from layerprobe.encoders.loading import resolve_all
 
     if model.device != "auto":
-        resolve_device(model.device)  # before data are looked at
+        resolve_device(model.device)  # before reading data
     alike = (dataclasses.replace(model, name=name, display_name=None, blocks=None) for name in others or ())
     return resolve_all([model, *alike], items=items)
 
@@ -191,15 +191,15 @@ TASK = (
     "skip_broken keep_overlaps skip_empty query_prompt document_prompt"
 )
 READ = TASK.removeprefix("source ")
-"""Options that say how data are read."""
+"""Options for reading data."""
 OF_LABELS = "kind merge score_range validation test split_seed keep_overlaps query_prompt document_prompt split"
-"""Options of a task that say nothing of texts without scores."""
+"""Options of a task that do not apply to texts without scores."""
 
 
 def task_settings(
     *, source: Any = None, data: str | None = None, file_format: Sequence[str] | None, **values: Any
 ) -> TaskSettings | None:
-    """Return the settings of a task; None where none is given."""
+    """Return the settings of a task; None without a task."""
     if source and data:
         raise typer.BadParameter(f"expected data as the last argument or with --task, got {data} and {source}")
     source = source or data
@@ -214,7 +214,7 @@ def _tasks(*, source: Sequence[str] = (), data: str | None = None, **values: Any
 
 
 def _of_models(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes further models and data of words after a model: without --task and --texts the last is data."""
+    """Return a function that splits the words after a model: without --task and --texts the last one is data."""
 
     def made(*, others: Sequence[str] | None = None, **values: Any) -> tuple[list[str], Any]:
         models = list(others or ())
@@ -249,7 +249,7 @@ def _data_group(make: Callable[..., Any], **special: Mapping[str, Any]) -> Group
 
 
 Given = Annotated[TaskSettings | None, _data_group(task_settings)]
-"""A task that is given with --task alone."""
+"""A task from --task only."""
 Source = Annotated[TaskSettings | None, _data_group(task_settings, data=_DATA)]
 """A task, which may be the last argument."""
 SourceOfModels = Annotated[
@@ -259,11 +259,11 @@ SourceOfModels = Annotated[
 SourcesOfModels = Annotated[
     tuple[list[str], tuple[TaskSettings, ...]], _data_group(_of_models(_tasks), source=_SEVERAL, others=_OTHERS)
 ]
-"""Further models, and several tasks that are read alike, of which one may be the last argument."""
+"""Further models, and several tasks with the same format; one may be the last argument."""
 
 
 def load(source: TaskSettings | None) -> Task:
-    """Return the task that is given."""
+    """Return the requested task."""
     from layerprobe.tasks.loading import load_settings
 
     if source is None:
@@ -280,7 +280,7 @@ class Texts:
 
     task: TaskSettings | None = None
     file: TaskSettings | None = None
-    """Where texts without scores are, and how they are read."""
+    """File with texts without scores, and its format."""
     groups: str | None = None
     """Column that names the group of a text."""
     split: TextSplit = "all"
@@ -304,7 +304,7 @@ class Texts:
         return data.split(self.split) if self.task else data
 
     def group_of(self, data: Any) -> dict[str, str] | None:
-        """Return where each text comes from, where that is known."""
+        """Return the group of each text, if known."""
         return getattr(data, "group_of", None)
 
 
@@ -320,7 +320,7 @@ def _texts(
     defaults = {field.name: field.default for field in dataclasses.fields(TaskSettings)} | {"split": "all"}
     for name in OF_LABELS.split():
         if (values | {"split": split})[name] != defaults[name]:
-            raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
+            raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it belongs to --task")
     return Texts(
         task=task_settings(data=data, **values), file=task_settings(**values | {"source": texts}), groups=groups
     )
@@ -355,7 +355,7 @@ TextColumn = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Similarity:
-    """How two models are compared by CKA."""
+    """Settings of a comparison by CKA."""
 
     kernel: Literal["linear", "rbf"] | None = None
     """Kernel of CKA, linear by default; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."""
@@ -369,11 +369,11 @@ class _Similarity:
     """Which layer of the reference a layer is compared with; auto is same-index where the depths agree."""
 
     def settings(self) -> dict[str, Any]:
-        """Return measure and alignment as the library takes them."""
+        """Return measure and alignment for the library."""
         return self.all_settings(["cka"])[0]
 
     def all_settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
-        """Return measure and alignment for each measure; an option that none of them has is refused."""
+        """Return measure and alignment for each measure; raise BadParameter for an option that none of them has."""
         from layerprobe.similarity.values import measure_class
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
@@ -424,11 +424,11 @@ Tuning = Annotated[
         lora_modules={"metavar": "NAMES"},
     ),
 ]
-"""How truncated models are fine-tuned; pooling and length are the model's."""
+"""Protocol for fine-tuning truncated models; pooling and length are the model's."""
 
 
 def protocol_of(model: Model, tuning: Protocol) -> Protocol:
-    """Return how a model is fine-tuned."""
+    """Return the protocol for fine-tuning a model."""
     return dataclasses.replace(
         tuning, pooling=model.pooling or tuning.pooling, max_length=model.max_length or tuning.max_length
     )
@@ -444,7 +444,7 @@ Seeds = Annotated[
 ]
 _RAY: dict[str, Any] = {
     "metavar": "ADDRESS",
-    "is_eager": True,  # --workers is checked with it
+    "is_eager": True,  # the check of --workers needs it
     "callback": checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
     "help": "Run on a Ray cluster whose nodes share the cache folder: host:port, auto for a cluster that runs on this "
     "machine, or local to start one.",
@@ -502,7 +502,7 @@ Search = Annotated[
         ray={"type": str | None, "panel": "Machine", **_RAY},
     ),
 ]
-"""Arguments of `find`: how the best layer is searched for."""
+"""Arguments of `find` for the search."""
 AgainstLast = Annotated[
     int,
     option(
@@ -526,13 +526,13 @@ SaveModels = Annotated[
 
 
 def read_finding(path: Path) -> Finding:
-    """Return what `layerprobe find --json` printed, or `lp.save` wrote."""
+    """Read a finding from `layerprobe find --json` or `lp.save`."""
     from layerprobe.results.kept import load
     from layerprobe.study.values import Finding
 
     result = load(path)
     if not isinstance(result, Finding):
-        raise DataError(f"expected what `layerprobe find --json` printed, got a {type(result).__name__} in {path}")
+        raise DataError(f"expected a finding from `layerprobe find --json`, got a {type(result).__name__} in {path}")
     return result
 
 
@@ -577,7 +577,7 @@ RuleName = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """Return a threshold; refuse NaN, below which nothing is, and infinity."""
+    """Return a threshold; raise BadParameter for NaN and infinity."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"expected a finite number, got {value:g}")
     return value
@@ -587,7 +587,7 @@ def finite(value: float | None) -> float | None:
 
 
 def check_layers(layers: str) -> None:
-    """Raise DataError unless these are numbers, or all; which layers a model has is known later."""
+    """Raise DataError unless these are numbers, or all; the model's layers are checked later."""
     if layers != "all":
         read_numbers(layers, last=MOST_NUMBERS)
 

@@ -20,52 +20,52 @@ if TYPE_CHECKING:
     from layerprobe.context import Progress
 
 ERRORS_AS_JSON = ContextVar("ERRORS_AS_JSON", default=False)
-"""Whether errors are printed as JSON, too: --json is among the words of the command line."""
+"""Whether errors are also printed as JSON, because the command line has --json."""
 LINE_EVERY = 30
-"""Seconds from one line of progress to the next where stderr is no terminal."""
+"""Seconds between two lines of progress if stderr is not a terminal."""
 
 
 def print_json(value: Any) -> None:
-    """Print a result as JSON, which is UTF-8 whatever the terminal has."""
+    """Print a result as JSON, in UTF-8 for any terminal."""
     from layerprobe.files.serialisation import to_json
     from layerprobe.results.shown import Shown
 
-    ERRORS_AS_JSON.set(False)  # stdout has one value
+    ERRORS_AS_JSON.set(False)  # stdout has its value
     text = value.to_json() if isinstance(value, Shown) else to_json(value)
-    # of what commands a terminal, JSON lets C1 through
+    # JSON does not escape C1 control characters
     typer.echo(COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode())
 
 
 def fail(message: str, kind: str) -> None:
-    """Print one error on stderr and, with --json, as the one value on stdout; its kind is the name of its class."""
+    """Print one error on stderr and, with --json, as the only value on stdout; `kind` is the name of its class."""
     line = " ".join(message.split())
     say(f"error: {line}")
     fail_as_json(line, kind)
 
 
 def fail_as_json(message: str, kind: str) -> None:
-    """Print an error as JSON on stdout, where --json was given and nothing was printed."""
+    """Print an error as JSON on stdout, with --json and if nothing was printed yet."""
     if ERRORS_AS_JSON.get():
         try:
             print_json({"error": {"type": kind, "message": message}})
-        except OSError:  # the line on stderr says what is wrong
+        except OSError:  # stderr has the error
             leave_stdout()
 
 
 def say(line: str) -> None:
-    """Print a line on stderr; where that cannot be written, on a full disk for instance, the work goes on."""
+    """Print a line on stderr; failures, for instance on a full disk, are ignored."""
     with contextlib.suppress(OSError):
         echo(wrapped(line, width_of(sys.stderr)), err=True)
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print a text, on stderr if `err`; every text but help and results goes this way."""
-    typer.echo(printable(text), file=sys.stderr if err else None, err=err)  # which a bar may stand for
+    """Print a text, on stderr if `err`; used for every text except help and results."""
+    typer.echo(printable(text), file=sys.stderr if err else None, err=err)  # a bar may replace it
 
 
 @contextlib.contextmanager
 def stdout_errors() -> Iterator[None]:
-    """Turn a failed write to stdout, on a full disk for instance, into one line; a reader that left is no error of it.
+    """Turn a failed write to stdout, for instance on a full disk, into one line; a closed pipe is not an error.
 
     Raises:
         StoreError: The line.
@@ -83,30 +83,30 @@ def stdout_errors() -> Iterator[None]:
 
 
 def leave_stdout() -> None:
-    """Let what is left in the buffer of stdout, which fails again when Python ends, go to nothing."""
+    """Discard the buffer of stdout, which would fail again when Python ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# ---- as wide as the terminal -----------------------------------------------------------------------------
+# ---- width of the terminal -------------------------------------------------------------------------------
 
 
 def width_of(stream: TextIO | None) -> int | None:
-    """Return how many characters a line of a terminal has; None for a file or a pipe, whose lines are not cut."""
+    """Return the width of a terminal in characters; None for a file or a pipe, whose lines are not wrapped."""
     try:
         return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns) if stream and stream.isatty() else None
     except (OSError, ValueError):
         return None
 
 
-# ---- how far the work is ---------------------------------------------------------------------------------
+# ---- progress --------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
-    """Show on stderr what is being done, the share of the command that is done, and the time left.
+    """Show the current task, the finished share of the command, and the remaining time on stderr.
 
-    A bar, or where stderr is no terminal, a line every half minute.
+    Shows a bar, or a line every half minute if stderr is not a terminal.
     """
     from layerprobe.context import pace, silent
 
@@ -141,7 +141,7 @@ def _bar() -> Any:
     return bar
 
 
-# ---- what the library logs -------------------------------------------------------------------------------
+# ---- log of the library ----------------------------------------------------------------------------------
 
 
 def log_to_stderr(claims: Sequence[str] = (), *, quiet: bool) -> None:

@@ -1,7 +1,7 @@
-"""What all commands share: checks before the library call, and output after it.
+"""Shared parts of all commands: checks before the library call, and output after it.
 
-It says what is to be known of the data, what the work will take, how far it is; it writes the page, prints the answer
-and its tables, says what comes next, and turns failures into one line and an exit code.
+It reports problems of the data, the estimated cost and the progress; it writes the page, prints the answer and its
+tables, suggests next steps, and turns failures into one line and an exit code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from layerprobe.tasks.values import TextSplit
 
 CHECK_FAILED = 3
-"""Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
+"""Exit code if a result fails a check such as --fail-below; 1 is an error, 2 a wrong call."""
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],
     option(
@@ -55,29 +55,29 @@ class Done:
 
     result: Any
     tables: Sequence[Table | str] = ()
-    """What is printed of what is no `Shown`, one below the other."""
+    """Tables to print, for results that are not `Shown`."""
     as_json: Any = None
-    """What --json prints in the place of the result."""
+    """Value that --json prints instead of the result."""
     warnings: Sequence[str] | None = None
-    """Said before it, those that were said before aside; by default the result's."""
+    """Warnings to print before the result, unless printed earlier; by default the result's."""
     notes: Sequence[str] | None = None
-    """Likewise."""
+    """Notes, likewise."""
     steps: Sequence[Step] | None = None
-    """What to do next; by default as the result says."""
+    """Next steps; by default the result's."""
     beside: Sequence[Shown] = ()
-    """Further results, printed below it and shown on its page."""
+    """Further results, printed below and shown on the page."""
     details: bool = False
-    """Whether the tables behind it are printed, too."""
+    """Whether to print the tables of details as well."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """What was written, by what it is."""
+    """Written files, by description."""
     failed: str = ""
-    """What a build checks and does not hold."""
+    """Failed check of a build."""
     code: int = 0
 
 
 @dataclasses.dataclass(kw_only=True)
 class Call:
-    """How a command was called, and the options that say what it prints."""
+    """A call of a command, with the options for its output."""
 
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
     wide: Annotated[
@@ -87,9 +87,9 @@ class Call:
     traceback: Annotated[bool, option("Machine", "--traceback", help="Print the traceback of an error, too.")] = False
     context: Any = None
     reported: list[str] = dataclasses.field(default_factory=list)
-    """Warnings of the data, in the order in which they were said."""
+    """Warnings about the data, in the order of printing."""
     claims: list[str] = dataclasses.field(default_factory=list)
-    """How those begin that say how a model reads the data: results and runs say so of their parts of it."""
+    """Beginnings of warnings about how a model reads the data: results and runs repeat them for parts of the data."""
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str] = ()) -> None:
         """Print notes and warnings on stderr, each once."""
@@ -110,9 +110,9 @@ class Call:
     ) -> None:
         """Print notes and warnings about a task or texts before the work; the page shows them, too.
 
-        With several data sets, `of` is the name of the one that a line is about, which a line may begin with. With
-        `texts`, these are looked at alone: nothing is scored. What splits share is not said where nothing `learns`
-        from one of them: neither the command, nor scores of the kind of task.
+        With several data sets, `of` is the name of this one, which a line may begin with. With `texts`, only these are
+        checked: nothing is scored. Overlaps between splits are not reported if nothing `learns` from a split:
+        neither the command, nor scores of the kind of task.
         """
 
         def named(line: str) -> str:
@@ -136,32 +136,32 @@ class Call:
         self.reported += warnings
 
     def estimate(self, estimate: Estimate | None, *, dry_run: bool) -> None:
-        """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
+        """Print the estimated cost: on stderr before the work, or as the result of a dry run, and exit."""
         if estimate is not None and dry_run:
             self.stop_at(estimate)
         self.notes(() if estimate is None else (estimate.sentence,))
 
     def stop_at(self, estimate: Estimate) -> NoReturn:
-        """Print what the work would take as the result, and leave it at that."""
+        """Print the estimated cost as the result, and exit."""
         self.finish(Done(result=estimate.record, tables=estimate.tables, warnings=estimate.warnings))
         raise typer.Exit
 
     def given(self, *names: str) -> set[str]:
-        """Return which of some options were given on the command line, be it at their defaults."""
+        """Return which of some options are on the command line, even at their defaults."""
         sources = {name: self.context.get_parameter_source(name) for text in names for name in text.split()}
         return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
     def flag(self, name: str) -> str:
-        """Return an option as it is given on the command line, such as --format."""
+        """Return an option as on the command line, such as --format."""
         return next(str(parameter.opts[0]) for parameter in self.context.command.params if parameter.name == name)
 
     def refuse(self, names: Collection[str], why: str) -> None:
-        """Refuse options that have no effect here."""
+        """Raise BadParameter for options that have no effect here."""
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
     def step(self, name: str, *words: object, without: str = "") -> tuple[Step, ...]:
-        """Return a next step by its key in `words.toml`; none where options were given that it would need as well."""
+        """Return a next step by its key in `words.toml`; none if it would need further options of this call."""
         from layerprobe.results.conclusion import Step
 
         return () if self.given(without) else (Step(name=name, command=tuple(map(str, words))),)
@@ -178,7 +178,7 @@ class Call:
         written, problem = None, None
         try:
             written = self.save_page(done)
-        except LayerProbeError as error:  # what was computed is printed all the same
+        except LayerProbeError as error:  # the computed result is still printed
             problem = error
         with stdout_errors():
             if self.json:
@@ -196,18 +196,18 @@ class Call:
 
     @property
     def width(self) -> int | None:
-        """Characters of a line of stdout; None where they are not broken."""
+        """Width of stdout in characters; None if lines are not wrapped."""
         room = width_of(sys.stdout)
         return room if self.wide else min(WIDTH, room or WIDTH)
 
     def text(self, table: Table | str) -> str:
-        """Return a table below its title, in lines that fit."""
+        """Return a table with its title, wrapped to the width."""
         if isinstance(table, str):
             return wrapped(table, self.width)
         return "\n".join(filter(None, (wrapped(table.title, self.width), fitted(table, self.width))))
 
     def texts(self, done: Done, page: Path | None) -> Iterator[str]:
-        """Yield a result, and those beside it, as a terminal shows them."""
+        """Yield the lines of a result, and of further ones, for a terminal."""
         from layerprobe.results.terminal import shown
 
         files = {**done.files, **({} if page is None else {"Why": page})}
@@ -270,9 +270,9 @@ class PageCall(Call):
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:
-    """Return a message if a value is below the least, for builds that check.
+    """Return a message if a value is below `least`, for checks in builds.
 
-    The value stands in the line in place of `{}`, with so many digits after the point or more.
+    The value replaces `{}` in the line, with at least `digits` decimals.
     """
     from layerprobe.names import told_apart
 
@@ -287,7 +287,7 @@ def command(*words: str) -> str:
 
 
 def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
-    """Return the words of a command with another value of an option, which comes last."""
+    """Return the words of a command with another value of an option, at the end."""
     left = [word for word in words if not word.startswith(f"{option}=")]
     if option in left:
         place = left.index(option)
@@ -295,11 +295,11 @@ def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
     return (*left, option, value)
 
 
-# ---- how a call begins and ends --------------------------------------------------------------------------
+# ---- begin and end of a call -----------------------------------------------------------------------------
 
 
 def run(command: Callable[..., Any], context: typer.Context, values: dict[str, Any]) -> None:
-    """Call a command and print what it came to; its failures become one line and an exit code."""
+    """Call a command and print its outcome; failures become one line and an exit code."""
     call: Call = next(value for value in values.values() if isinstance(value, Call))
     call.context = context
     log_to_stderr(call.claims, quiet=call.quiet)
@@ -320,7 +320,7 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
         message, kind = str(error), type(error).__name__
     except KeyboardInterrupt as error:
         number = signal.Signals(next(iter(error.args), signal.SIGINT))
-        fail(f"{WORDS[number]}; what is done is kept, the same command goes on from there", "KeyboardInterrupt")
+        fail(f"{WORDS[number]}; finished work is kept: repeat the command to continue", "KeyboardInterrupt")
         raise typer.Exit(128 + number) from None
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
         answer = _of_system(error)
@@ -332,9 +332,9 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
 
 
 def _of_system(error: Exception) -> str | None:
-    """Return the line for what the system, not layerprobe, has no room for or refuses; None of another error."""
+    """Return the line for an error of the system, such as a lack of memory; None for other errors."""
     no_room = isinstance(error, MemoryError)
-    if not no_room and "torch" in sys.modules:  # else there may be no memory for it
+    if not no_room and "torch" in sys.modules:  # otherwise there may be no memory to import it
         from layerprobe.encoders.failures import is_out_of_memory
 
         no_room = is_out_of_memory(error)
@@ -342,21 +342,21 @@ def _of_system(error: Exception) -> str | None:
         return "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
     advice = limit_advice(error)
     if isinstance(error, OSError) and error.filename is not None:
-        # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
+        # an impossible name, a folder without permission: not an error of ours
         return f"cannot use {error.filename}: {error.strerror}: {advice or 'check the path and its permissions'}"
     return advice and f"{getattr(error, 'strerror', None) or error}: {advice}"
 
 
-# ---- what is in the way of what will be written ----------------------------------------------------------
+# ---- checks of places to write to ------------------------------------------------------------------------
 
 
 def file_to_write(path: Path | None) -> Path | None:
-    """Return a file that will be written."""
+    """Check that a file can be written, and return it."""
     return path and _free(path, path)
 
 
 def folder_to_write(path: Path | None) -> Path | None:
-    """Return a folder that files will be written to."""
+    """Check that files can be written to a folder, and return it."""
     return path and _free(path, path / "file")
 
 
@@ -367,7 +367,7 @@ def _free(path: Path, file: Path) -> Path:
 
 
 def report_file(path: Path | None) -> Path | None:
-    """Return the file of a page, or of its first figure, for which a package is needed."""
+    """Check the file of a page, or of its first figure, which needs a package, and return it."""
     if path is not None and is_image(path):
         check_extra("figures", needed_by=f"--report {path}")
     elif path is not None and path.suffix.lower() not in (".html", ".htm"):
@@ -376,12 +376,12 @@ def report_file(path: Path | None) -> Path | None:
 
 
 KEEP_NOTHING = ("predict", "score", "compare", "probe", "profile", "check", "export")
-"""Commands whose results are wanted alone, and not what the store keeps of the work."""
+"""Commands that need no store: only their results count."""
 
 
 @contextlib.contextmanager
 def usable_cache(command: str, cache_dir: object) -> Iterator[str]:
-    """Let a command that keeps nothing use a folder of its own where the usual cache cannot be written; say so."""
+    """Give a command that needs no store a temporary cache if the usual one cannot be written; yield a note."""
     reason = ""
     if command in KEEP_NOTHING and not cache_dir and not os.environ.get("LAYERPROBE_CACHE"):
         from layerprobe.store.store import Store
@@ -394,16 +394,16 @@ def usable_cache(command: str, cache_dir: object) -> Iterator[str]:
     with TemporaryDirectory(prefix="layerprobe-", ignore_cleanup_errors=True) as folder:
         os.environ["LAYERPROBE_CACHE"] = folder
         try:
-            yield f"nothing is kept for the next command, as {root} cannot be written: {reason}"
+            yield f"{root} cannot be written ({reason}): nothing is cached for the next command"
         finally:
             del os.environ["LAYERPROBE_CACHE"]
 
 
 def new_folder(folder: Path | None) -> Path | None:
-    """Return a folder to write; one that holds the files of others is refused before torch is loaded."""
+    """Return a folder to write; raise before torch is loaded if it contains other files."""
     with contextlib.suppress(OSError):
         if folder and folder.is_dir() and any(folder.iterdir()) and not (folder / "README.md").is_file():
             if (folder / "config.json").is_file():
-                raise DataError(f"{folder} holds a model: if that is the one to export, it comes first")
-            raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
+                raise DataError(f"{folder} contains a model: to export that one, put it first")
+            raise DataError(f"{folder} is not empty and has no model written by layerprobe: choose another folder")
     return folder

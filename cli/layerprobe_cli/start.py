@@ -1,7 +1,7 @@
-"""Where the command begins: from here on, an interruption or a request to end is answered in one line.
+"""Start of the command: from here on, interruptions and termination requests end in one line.
 
-Until a command is called there is nothing to tidy up, and the process ends at once. Then both raise
-`KeyboardInterrupt` in the main thread, so that what is written is whole and workers end.
+Before a command is called there is nothing to clean up, and the process ends at once. Later, both raise
+`KeyboardInterrupt` in the main thread, so that files are complete and workers end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
             sys.exit(1)
         try:
             Path.cwd()
-        except OSError as error:  # of a folder that was removed, where libraries abort
+        except OSError as error:  # the folder was removed, where libraries abort
             os.write(2, f"error: the working directory cannot be used: {error.strerror}: change to another\n".encode())
             sys.exit(1)
         from layerprobe_cli.main import main as run
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open streams that are closed to nothing; else the next file takes the number of one, and what it is sent."""
+    """Open closed streams to the null device; otherwise the next file would get their number and their output."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -52,7 +52,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def interruptible(by: Any = _raise) -> Iterator[None]:
-    """Let signals raise `KeyboardInterrupt` with their number, but those that the process was started to ignore."""
+    """Let signals raise `KeyboardInterrupt` with their number, except those that the process was started to ignore."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -25,7 +25,7 @@ def test_what_keeps_nothing_runs_with_one_note(pair: Pair, pairs_file: Path, hom
     done = call("", "score", pair[0], "-t", pairs_file)
     assert done.code == 0, done.err
     assert done.err.count(f"{home} is not a folder") == 1
-    assert done.err.startswith("note: nothing is kept for the next command, as ")
+    assert "nothing is cached for the next command" in done.err
     assert "could not save" not in done.err
     assert list((tmp_path / "tmp").iterdir()) == []
 

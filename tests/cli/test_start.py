@@ -40,7 +40,7 @@ def test_while_a_command_runs(number: signal.Signals, code: int, word: str, caps
     with pytest.raises(typer.Exit) as ended:
         run(command, typer.Context(typer.core.TyperCommand("x")), {"call": Call()})
     assert ended.value.exit_code == code
-    assert capsys.readouterr().err.startswith(f"error: {word}; what is done is kept")
+    assert capsys.readouterr().err.startswith(f"error: {word}; finished work is kept")
     assert signal.getsignal(number) == earlier
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEEDS_OF_TEST = 3
 """Seeds that a comparison with the last layer is advised with."""
 FOUND = "found"
-"""As many blocks as the layer that is found keeps."""
+"""Value of --other-blocks for as many blocks as the chosen layer keeps."""
 
 
 def find(
