@@ -1,4 +1,4 @@
-"""Averages the outputs of finished runs of one task with weights chosen by validation, and measures the gain.
+"""Average the outputs of finished runs of one task with weights chosen by validation, and measure the gain.
 
 Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: Lakshminarayanan, Pritzel and Blundell
 2017 (NeurIPS); selection: Caruana et al. 2004 (ICML).
@@ -23,11 +23,11 @@ from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 ScoreOf = Callable[[Array], float]
-"""(k,) weights of at least 0 that add up to 1 -> the score of the average, higher is better."""
+"""Function from (k,) nonnegative weights that sum to 1 to the score of the average, higher is better."""
 Outputs = list[dict[ScoredSplit, Array]]
-"""Of a member: by seed and split, (n,) or (n, ...), as they are averaged."""
+"""Outputs of a member by seed and split, (n,) or (n, ...), in the form that is averaged."""
 PARTS = 20
-"""Weights are whole numbers of such parts, or of fewer: validation splits tell no finer ones apart."""
+"""Weights are multiples of one over this number, or over fewer parts: validation splits resolve no finer ones."""
 
 
 def average(
@@ -39,45 +39,45 @@ def average(
     joint: bool = False,
     level: float,
 ) -> Average:
-    """Average the outputs of two or more members, and compare that with the best single one.
+    """Average the outputs of two or more members, and compare the result with the best single member.
 
-    The weights are at least 0, add up to 1, and have the highest primary metric on the validation split, in the mean
-    over seeds: of two members on a line, of more by forward selection. Scores of classes are averaged as probabilities
-    (softmax): the logits of heads trained apart have scales of their own, so that a run that is surer than it should be
-    would outvote the others. Other outputs, such as cosines, are averaged as they are. Where the kind has a threshold,
-    it is chosen anew on validation.
+    The weights are nonnegative, sum to 1, and maximise the primary metric on the validation split, averaged
+    over seeds: by line search for two members, forward selection for more. Class scores are averaged as probabilities
+    (softmax): logits of separately trained heads have different scales, so that an overconfident run
+    would outvote the others. Other outputs, such as cosines, are averaged directly. If the kind has a threshold,
+    it is chosen again on validation.
 
-    There is one average a seed with the same weights, and the interval of the gain is over test items and seeds; of
-    members with one run each it is over test items alone. Weights, thresholds and the best single one count as given:
-    other items chose them.
+    There is one average per seed with the same weights, and the interval of the gain is over test items and seeds; for
+    members with one run each it is over test items only. Weights, thresholds and the best single member count as fixed:
+    they were chosen on other items.
 
     Args:
-        task: Of the runs.
-        members: At least two by label: the runs of a layer by seed; of as many seeds each.
-        model: What the average is called.
-        budget: Of the fine-tuning.
-        joint: Whether members are layers of the same scans, whose blocks are run once.
-        level: Of the interval.
+        task: Task of the runs.
+        members: At least two members by label: the runs of a layer by seed, with equally many seeds each.
+        model: Name of the averaged model.
+        budget: Budget of the fine-tuning.
+        joint: Whether members are layers of the same scans, which run the blocks once.
+        level: Confidence level of the interval.
 
     Raises:
-        DataError: If there are fewer than two members, seeds differ, or outputs of this kind have no mean.
-        StoreError: If a run has lost its outputs.
+        DataError: If there are fewer than two members, seeds differ, or outputs of this kind cannot be averaged.
+        StoreError: If the outputs of a run are missing.
     """
     if len(members) < 2:
         raise DataError(f"expected at least two layers or seeds of {model} to average, got {len(members)}")
     if len({len(runs) for runs in members.values()}) > 1:
-        raise DataError(f"expected runs of the same seeds of each layer to average, got others of {model}")
+        raise DataError(f"expected the same seeds for each layer to average, got different ones for {model}")
     how = KINDS[task.kind].averages
     if how is None:
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.averages is not None)
-        raise DataError(f"expected a task whose outputs have a mean, of kind {kinds}, got one of kind {task.kind}")
+        raise DataError(f"expected a task of kind {kinds}, whose outputs can be averaged, got kind {task.kind}")
     loaded, runs = [_loaded(of_seeds, how) for of_seeds in members.values()], list(members.values())
 
     def score(weights: Array) -> float:
         return fmean(scored.metrics[task.primary] for scored in _evaluated(task, loaded, weights, "validation"))
 
     if len(loaded) == 2:
-        choice = f"of two, the best of all from 0 and 1 to 1 and 0 in steps of {1 / PARTS:g}"
+        choice = f"the best of all weights from 0 and 1 to 1 and 0 in steps of {1 / PARTS:g}"
         weights = line_search(score)
     else:
         choice = f"forward selection with replacement, {PARTS} additions (Caruana et al. 2004)"
@@ -117,7 +117,7 @@ def average(
 
 
 def _loaded(runs: Sequence[FineTuningRun], how: str) -> Outputs:
-    """Read the outputs of a member as they are averaged, see `Kind.averages`."""
+    """Read the outputs of a member in the form that is averaged, see `Kind.averages`."""
     outputs: Outputs = []
     for run in runs:
         of_run = outputs_in(run.directory)
@@ -127,7 +127,7 @@ def _loaded(runs: Sequence[FineTuningRun], how: str) -> Outputs:
 
 
 def _averaged(members: Sequence[Outputs], weights: Array, split: ScoredSplit) -> list[Array]:
-    """Return the weighted average of the members' outputs, of each seed."""
+    """Return the weighted average of the members' outputs, for each seed."""
     return [
         np.sum([weight * of[split] for weight, of in zip(weights, outputs, strict=True) if weight], axis=0)
         for outputs in zip(*members, strict=True)
@@ -141,7 +141,7 @@ def _evaluated(
     split: ScoredSplit,
     thresholds: Sequence[float | None] | None = None,
 ) -> list[Evaluation]:
-    """Return the scores of the average, of each seed; thresholds are chosen where none are given."""
+    """Return the scores of the average, for each seed; thresholds are chosen if none are given."""
     averages, gold = _averaged(members, weights, split), task.split(split).gold
     thresholds = thresholds or [None] * len(averages)
     return [
@@ -190,9 +190,9 @@ def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]
 
 
 def line_search(score: ScoreOf) -> Array:
-    """Return the best weights of two, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
+    """Return the best weights of two members, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
 
-    Of equals one by itself is taken, which costs less, and the first; of averages alone the most even.
+    Ties go to a single member, which costs less, the first one; among averages to the most even one.
 
     Examples:
         >>> line_search(lambda weights: -abs(weights[0] - 0.3)).round(12).tolist()
@@ -204,10 +204,10 @@ def line_search(score: ScoreOf) -> Array:
 
 
 def greedy_selection(score: ScoreOf, k: int) -> Array:
-    """Return weights of k by forward selection with replacement.
+    """Return weights of k members by forward selection with replacement.
 
-    It begins with nothing and adds, again and again, the one whose addition scores best, one that is in already among
-    them; after `PARTS` additions, the ones up to where the score was highest count, each as often as it was added.
+    It starts empty and repeatedly adds the member whose addition scores best, possibly one that was added
+    before; after `PARTS` additions, those up to the highest score count, each member as often as it was added.
 
     Source: Caruana, Niculescu-Mizil, Crew and Ksikes 2004 (ICML), section 2.2.
 

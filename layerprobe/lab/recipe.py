@@ -1,4 +1,4 @@
-"""Recipes: which models are trained, by which steps and on which tasks, as values and TOML files. Knows no models."""
+"""Recipes: models, training steps and tasks, as values and TOML files. Knows no models."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from layerprobe.tasks.values import TaskSettings, model_reader, source_from, tak
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 Averaged = Literal["layers", "scans", "models", "seeds"]
-"""What takes part in an average: the layers of a model, those of its scans, the layers of all models, or the seeds of a
+"""Members of an average: the layers of a model, those of its scans, the layers of all models, or the seeds of a
 layer."""
 OPTIONS = (
     *("pooling", "prompt", "max_length", "norm", "dtype", "device", "attn", "batch_tokens", "trust_remote_code"),
     "store_dtype",
 )
-"""The fields of `Model` that a recipe can set for all models."""
+"""Fields of `Model` that a recipe can set for all models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeModel:
-    """A model that a recipe begins with: one that exists, or one that its first step pretrains."""
+    """A model at the start of a recipe: an existing one, or one that its first step pretrains."""
 
     name: str
-    """What rows, folders and the entry of a zoo call it."""
+    """Name in rows, folders and the zoo."""
     model: Model | None = None
-    """None: the recipe pretrains it."""
+    """The existing model; None: the recipe pretrains it."""
     layers: tuple[int, ...] | None = None
-    """Blocks kept; by default those of the recipe."""
+    """Numbers of blocks to keep; by default those of the recipe."""
     reference: str | None = None
-    """A model that it is compared with by CKA."""
+    """Reference for CKA."""
     family: str | None = None
-    """Its pretraining objective; with one it becomes an entry of a zoo."""
+    """Pretraining objective; with one the model becomes an entry of a zoo."""
     size: str = ""
-    """Of the encoder, by its name in the recipe."""
+    """Name of the encoder's size in the recipe."""
     seed: int = 0
-    """Of its pretraining."""
+    """Seed of its pretraining."""
     protocol: PretrainingProtocol | None = None
-    """Of its pretraining; None: it exists."""
+    """Protocol of its pretraining; None: it exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class RecipeTask:
     """A task that models are fine-tuned on."""
 
     settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
-    """The source "language" is sentence pairs of the embedded language."""
+    """Settings of the task; the source "language" is sentence pairs of the embedded language."""
     name: str | None = None
-    """By default as its source is called."""
+    """Name of the task; by default that of its source."""
     examples: tuple[int, int, int | None] | None = None
-    """Training, validation and test examples at most; None of the test examples: all the rest, of whatever split. By
-    default all, and of the embedded language the demo's."""
+    """Most training, validation and test examples; None for test examples: all the rest, from any split. By
+    default all, and for the embedded language the demo's."""
 
     def __post_init__(self) -> None:
         if self.examples is None:
@@ -80,17 +80,17 @@ class RecipeTask:
             raise DataError(f"expected at least two examples of each split, got {self.examples}")
         if self.examples[2] is None and self.settings.source == LANGUAGE:
             raise DataError(
-                "expected a number of test examples of the embedded language, which has no end, got the rest"
+                "expected a number of test examples of the embedded language, which is endless, got the rest"
             )
 
     @property
     def label(self) -> str:
-        """Its name, without the folders of a file."""
+        """Name without folders."""
         return self.name or PurePath(self.settings.source).name or self.settings.source
 
     @property
     def step(self) -> str:
-        """What fine-tuning on it is called."""
+        """Description of fine-tuning on this task."""
         return f"fine-tuning on {self.label}"
 
 
@@ -99,21 +99,21 @@ class RecipeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainStep:
-    """Pretraining of small encoders that differ in the objective alone."""
+    """Pretraining of small encoders that differ only in the objective."""
 
     objectives: tuple[str, ...]
-    """Masked language modelling is among them: its models are the twins of the others."""
+    """Objectives, including masked language modelling: its models are the twins of the others."""
     sizes: dict[str, EncoderSize]
-    """By name."""
+    """Sizes by name."""
     corpus: tuple[str, ...] = (LANGUAGE,)
-    """The embedded language, or files as `load_corpus` takes them."""
+    """The embedded language, or files for `load_corpus`."""
     column: str | None = None
-    """With the texts, of a table; detected by default."""
+    """Column of the texts in a table; detected by default."""
     generator_sizes: tuple[float, ...] = (0.25,)
-    """Each is a model of its own for the objectives that have a generator."""
+    """Generator sizes; each gives a separate model for the objectives with a generator."""
     seeds: tuple[int, ...] = (0, 1)
     protocol: PretrainingProtocol = field(default_factory=PretrainingProtocol)
-    """How; objective, size and generator size are those of each model."""
+    """Protocol; objective, size and generator size are those of each model."""
 
     def __post_init__(self) -> None:
         for objective in self.objectives:
@@ -133,7 +133,7 @@ class PretrainStep:
 
     @property
     def models(self) -> tuple[RecipeModel, ...]:
-        """All encoders, in the order in which they are made: a size is complete before the next one begins."""
+        """All encoders in order of training: one size is complete before the next begins."""
         models = []
         for size, objective in itertools.product(self.sizes, self.objectives):
             for number, generator_size in enumerate(self.generator_sizes):
@@ -153,7 +153,7 @@ class PretrainStep:
         return tuple(models)
 
     def references(self, model: RecipeModel) -> dict[str, RecipeModel]:
-        """Return the MLM models of the same size, of its seed and of the next one, by reference; never itself."""
+        """Return the MLM models of the same size, with its seed and with the next one, by reference; never itself."""
 
         def twin(step: int) -> RecipeModel:
             seed = self.seeds[(self.seeds.index(model.seed) + step) % len(self.seeds)]
@@ -166,13 +166,13 @@ class PretrainStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptStep:
-    """Continued masked-language-model pretraining; all layers and seeds that follow share the result."""
+    """Continued masked-language-model pretraining; all later layers and seeds share the result."""
 
     texts: tuple[str, ...]
-    """Files as `load_corpus` takes them."""
+    """Files for `load_corpus`."""
     protocol: AdaptationProtocol = field(default_factory=AdaptationProtocol)
     seed: int = 0
-    """Of the split, order, masking, dropout and fresh weights of the head."""
+    """Seed of the split, order, masking, dropout and new weights of the head."""
 
     def __post_init__(self) -> None:
         if not self.texts or not all(self.texts):
@@ -181,13 +181,13 @@ class AdaptStep:
 
     @property
     def label(self) -> str:
-        """What it does, in a few words."""
+        """Short description."""
         return f"adaptation to {', '.join(PurePath(text).name for text in self.texts)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneStep:
-    """Fine-tuning at each layer: the first truncates the model, later ones continue at the same layer and seed."""
+    """Fine-tuning at each layer: the first step truncates the model, later ones continue at the same layer and seed."""
 
     task: RecipeTask
     protocol: Protocol = field(default_factory=Protocol)
@@ -195,11 +195,11 @@ class TuneStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageStep:
-    """A weighted average of the outputs of what was fine-tuned on the tasks; validation chooses the weights."""
+    """A weighted average of the outputs fine-tuned on the tasks; validation chooses the weights."""
 
     of: Averaged
     layers: tuple[int, ...] | None = None
-    """Of these alone."""
+    """Layers to average."""
 
 
 Step = PretrainStep | AdaptStep | TuneStep | AverageStep
@@ -211,31 +211,31 @@ S = TypeVar("S", PretrainStep, AdaptStep, TuneStep, AverageStep)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Models, the steps that train them before the tasks, and the tasks that all are fine-tuned on at each layer."""
+    """Models, the steps that train them before the tasks, and the tasks for fine-tuning at each layer."""
 
     name: str
-    """What people call it."""
+    """Name of the recipe."""
     models: tuple[RecipeModel, ...] = ()
-    """Those that exist."""
+    """Existing models."""
     steps: tuple[Step, ...] = ()
-    """At most one that pretrains, first; then adaptations, then fine-tunings, each going on from the one before; last
-    averages of what the tasks gave."""
+    """At most one pretraining step, first; then adaptations, then fine-tunings, each continuing from the last one; last
+    averages of the tasks' results."""
     tasks: tuple[RecipeTask, ...]
-    """Every model is fine-tuned on each, from what the steps left."""
+    """Tasks; every model is fine-tuned on each, from the result of the steps."""
     budgets: dict[str, Protocol] = field(default_factory=lambda: {"paper": Protocol()})
     """Protocols of that fine-tuning, by name."""
     layers: tuple[int, ...] | None = None
-    """Blocks kept; None for all of each model."""
+    """Numbers of blocks to keep; None for all of each model."""
     seeds: tuple[int, ...] = PAPER_SEEDS
-    """One run each of every fine-tuning at every layer."""
+    """Seeds of every fine-tuning at every layer, one run each."""
     scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
     """Seeds of scans, runs with a loss at every layer, by weighting; on every task under every budget."""
     baseline: bool = True
-    """Whether the tasks are also learnt straight from the start: what the steps before add is the difference."""
+    """Whether the tasks are also learnt without the earlier steps, to measure what these add."""
     cka: bool = False
-    """Whether CKA with the start, and with the references, is measured before and after."""
+    """Whether to measure CKA with the start, and with the references, before and after."""
     options: Model = DEFAULTS
-    """How models are loaded, and where runs are kept."""
+    """How to load models, and where to keep runs."""
 
     def __post_init__(self) -> None:
         order = [(PretrainStep, AdaptStep, TuneStep, AverageStep).index(type(step)) for step in self.steps]
@@ -267,12 +267,12 @@ class Recipe:
 
     @property
     def pretraining(self) -> PretrainStep | None:
-        """The step that pretrains; None where there is none."""
+        """The pretraining step; None without one."""
         return next(iter(self.of(PretrainStep)), None)
 
     @property
     def everything(self) -> tuple[RecipeModel, ...]:
-        """All models, those that it pretrains first; at least one."""
+        """All models, pretrained ones first; at least one."""
         made = () if self.pretraining is None else self.pretraining.models
         if not made and not self.models:
             raise DataError("expected at least one model, or a step that pretrains some, got none")
@@ -280,20 +280,20 @@ class Recipe:
 
     @property
     def before(self) -> tuple[AdaptStep | TuneStep, ...]:
-        """The steps between the start and the tasks."""
+        """Steps between the start and the tasks."""
         return tuple(step for step in self.steps if isinstance(step, AdaptStep | TuneStep))
 
     @property
     def makes_zoo(self) -> bool:
-        """Whether models become entries of a zoo: their objective is known, and nothing trained them meanwhile."""
+        """Whether models become entries of a zoo: their objective is known, and no other step trained them."""
         return not self.before and any(model.family for model in self.everything)
 
     def entry_name(self, model: RecipeModel, task: RecipeTask) -> str:
-        """Return what the entry of a model and a task is called in the zoo."""
+        """Return the name of the zoo entry of a model and a task."""
         return f"{model.name}-{task.label}" if len(self.tasks) > 1 or task.name else model.name
 
     def layers_of(self, model: RecipeModel) -> tuple[int, ...] | None:
-        """Return the blocks to keep of a model; None for all."""
+        """Return the numbers of blocks to keep of a model; None for all."""
         return self.layers if model.layers is None else model.layers
 
 
@@ -351,7 +351,7 @@ def _model(keys: Keys, spec: Model, name: str) -> RecipeModel:
 _KINDS = ("pretrain", "adapt", "tune", "average")
 _SIZE = Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table")
 _OF_EACH_MODEL = {name: getattr(PretrainingProtocol(), name) for name in ("objective", "size", "generator_size")}
-"""What differs from model to model is no key of the pretraining."""
+"""Settings that differ between models; they are not keys of the pretraining."""
 
 
 def _step(keys: Keys) -> Step:
@@ -382,7 +382,7 @@ def _step(keys: Keys) -> Step:
 
 
 def _task(keys: Keys, *, key: str = "source") -> RecipeTask:
-    """Return the task that a table describes; other keys of a step that tunes are left."""
+    """Return the task of a table; other keys of a fine-tuning step are left."""
     settings = taken_task(keys, key, named=LANGUAGE)
     name, examples = keys.take("name", str, default=None), keys.take("examples", _EXAMPLES, default=None)
     task = keys.made(RecipeTask, settings=settings, name=name, examples=examples)
@@ -398,5 +398,5 @@ def _examples(value: Any) -> tuple[int, int, int | None]:
 
 
 REST = "rest"
-"""Of the test examples: all that are not used to train or choose."""
-_EXAMPLES = Reader(_examples, f'three whole numbers in a list, of which the last can be "{REST}"')
+"""Value for the test examples: all that are not used for training or validation."""
+_EXAMPLES = Reader(_examples, f'three whole numbers in a list, the last of which can be "{REST}"')

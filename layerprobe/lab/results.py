@@ -1,4 +1,4 @@
-"""What a recipe gave: a row for each model, step, task and layer, and what was added and moved."""
+"""Results of a recipe: one row per model, step, task and layer, with gains and CKA."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ from layerprobe.results.table import Column, Table, columns_of, interval_title, 
 from layerprobe.stats.sentences import joint_error_sources
 
 PASSED = {1: True, -1: False, 0: None}
-"""Whether a difference of a sign is a gain; None where it is not significant."""
+"""Result of a check by the sign of a significant difference; None if it is not significant."""
 VERDICTS = {True: Verdict.DECIDED, False: Verdict.FAILED, None: Verdict.UNDECIDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeRow:
-    """What a step left of one model at one layer."""
+    """Result of a step for one model at one layer."""
 
     model: str
     step: str
-    """In a few words."""
+    """Short description."""
     alone: bool
-    """Whether it was done straight from the start, without the steps before it."""
+    """Whether the step was done directly from the start, without the earlier steps."""
     task: str
     budget: str
-    """Name of the protocol; empty of a step before the tasks."""
+    """Name of the protocol; empty for a step before the tasks."""
     outcome: LayerOutcome
     added: Interval | None = None
-    """Its test score less that of the same step alone, over paired seeds of fine-tuning, all of which follow one
-    adaptation; None where there is no such run, or one seed whose outputs are not known."""
+    """Test score minus that of the same step alone, over paired seeds of fine-tuning, which share one
+    adaptation; None without such a run, or for one seed without outputs."""
 
     @property
     def place(self) -> tuple[str, str, bool, str, str]:
-        """What rows that differ in the layer alone have in common."""
+        """Key shared by rows that differ only in the layer."""
         return self.model, self.step, self.alone, self.task, self.budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeCKA:
-    """CKA of one layer of a model, before or after a training, with a layer of another one."""
+    """CKA of one layer of a model, before or after a training, with a layer of another model."""
 
     model: str
     after: str = ""
-    """The training, in a few words; empty before any."""
+    """Short description of the training; empty before any."""
     kept: int | None = None
-    """Blocks kept by it; None for a whole model."""
+    """Number of blocks kept by it; None for a whole model."""
     seed: int | None = None
-    """Of the training; None before any."""
+    """Seed of the training; None before any."""
     other: str | None = None
-    """The reference; None: the model before any training."""
+    """Name of the reference; None: the model before any training."""
     layer: int
     other_layer: int
     value: float
-    """Debiased, so that it can be negative."""
+    """Debiased CKA, which can be negative."""
     interval: tuple[float, float] | None
-    """Pointwise, over new texts; None where there are too few."""
+    """Pointwise interval, over new texts; None if there are too few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,43 +77,43 @@ class AveragedMember:
     label: str
     layer: int
     parameters: int
-    """Of the truncated model, without the pooler."""
+    """Number of parameters of the truncated model, without the pooler."""
     weight: float
-    """In the average, 0 .. 1; 0 where it takes no part."""
+    """Weight in the average, 0 .. 1; 0 for unused members."""
     validation: tuple[float, ...]
-    """The primary metric of this one alone by seed, x 100."""
+    """Primary metric of this member alone by seed, x 100, on validation."""
     test: tuple[float, ...]
-    """The primary metric of this one alone by seed, x 100."""
+    """Primary metric of this member alone by seed, x 100, on test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Average:
-    """A weighted average of the outputs of runs of one task, compared with the best single one."""
+    """A weighted average of the outputs of runs of one task, compared with the best single member."""
 
     model: str
-    """What was averaged: a model, or all of them."""
+    """Averaged model, or all of them."""
     task: str
     budget: str
     primary: str
-    """The metric that chose the weights and the single one."""
+    """Metric that chose the weights and the single member."""
     choice: str
     """How the weights were chosen on the validation split."""
     members: tuple[AveragedMember, ...]
-    """All that were given, those of weight 0 too."""
+    """All given members, including those of weight 0."""
     best: int
-    """Number of the member with the highest mean validation score, which the average is compared with."""
+    """Index of the member with the highest mean validation score, the reference of the gain."""
     validation: dict[str, tuple[float, ...]]
-    """Of the average by metric and seed, x 100."""
+    """Validation scores of the average by metric and seed, x 100."""
     test: dict[str, tuple[float, ...]]
-    """Of the average by metric and seed, x 100."""
+    """Test scores of the average by metric and seed, x 100."""
     thresholds: tuple[float | None, ...]
-    """By seed: chosen on the validation split, where the kind has one."""
+    """Thresholds by seed, chosen on the validation split, if the kind has one."""
     gain: Interval | None
-    """Test score of the average less that of the best single one; None where nothing is known of its error."""
+    """Test score of the average minus that of the best single member; None if its error is unknown."""
     parameters: int
-    """Of every member's model, and of layers of one scan only the deepest."""
+    """Number of parameters of all members' models; for layers of one scan only of the deepest."""
     blocks: int
-    """Blocks that a text goes through."""
+    """Number of blocks that a text passes."""
 
     @property
     def single(self) -> AveragedMember:
@@ -127,7 +127,7 @@ class Average:
 
     @property
     def check(self) -> Check:
-        """Whether it gains over the best single one, on test."""
+        """Whether it beats the best single member, on test."""
         names = {
             "model": self.model,
             "task": self.task,
@@ -150,7 +150,7 @@ class Average:
 
     @property
     def table(self) -> Table:
-        """One row per member, and one for the average."""
+        """One row per member, then the average."""
         members, title = self.members, metric_title(self.primary)
         test = [*(member.test for member in members), self.test[self.primary]]
         validation = [*(member.validation for member in members), self.validation[self.primary]]
@@ -179,30 +179,30 @@ class RecipeResult(Shown):
     level: float
     """Confidence level of all intervals."""
     rows: tuple[RecipeRow, ...]
-    """By step, model, task, budget and layer."""
+    """Rows by step, model, task, budget and layer."""
     cka: tuple[RecipeCKA, ...]
-    """Before and after, where the recipe measures it."""
+    """CKA before and after, if the recipe measures it."""
     averages: tuple[Average, ...]
     adaptations: dict[str, tuple[Adaptation, ...]]
-    """By model, one a step."""
+    """Adaptations by model, one per step."""
     pretrainings: dict[str, Pretraining]
-    """By model: its metrics meanwhile."""
+    """Pretrainings by model, with their metrics."""
     zoo: Zoo | None
-    """Every model whose objective is known, with its readings and scores; None without such models."""
+    """Every model with a known objective, with its readings and scores; None without such models."""
     effects: tuple[ObjectiveEffect, ...]
-    """What each objective of the pretraining changes."""
+    """Effects of the pretraining objectives."""
     failures: tuple[dict[str, str], ...]
-    """What is left out, each as its `model`, or run, and the `reason` in one line."""
+    """Failures, each with its `model`, or run, and the `reason` on one line."""
     computed_on: str
     """Kind of device and precision."""
     versions: dict[str, str]
-    """Of the libraries that the numbers depend on."""
+    """Versions of the libraries that affect the numbers."""
     created: str
     """ISO 8601, UTC."""
     notes: tuple[str, ...] = ()
-    """How the tasks were understood."""
+    """Interpretation of the tasks."""
     warnings: tuple[str, ...] = ()
-    """What a reader of the numbers should know, in plain words."""
+    """Warnings about the numbers, in plain words."""
 
     @property
     def curves(self) -> dict[tuple[str, str, bool, str, str], list[RecipeRow]]:
@@ -218,13 +218,13 @@ class RecipeResult(Shown):
         return [rows for rows in self.curves.values() if rows[0].budget and not rows[0].alone]
 
     def _latest(self, of: ObjectiveEffect | list[RecipeRow]) -> int:
-        """Return by what the last budget, which the first figure is of, comes first."""
+        """Return the sort key that puts the last budget, shown in the first figure, first."""
         budget = of.budget if isinstance(of, ObjectiveEffect) else of[0].budget
         return -list(self.recipe.budgets).index(budget)
 
     @property
     def table(self) -> Table:
-        """A row a model, step, task, budget and layer: test scores over seeds, and what the steps before add."""
+        """One row per model, step, task, budget and layer: test scores over seeds, and gains from earlier steps."""
         rows, moved = self.rows, {(one.model, one.kept): one for one in self.cka if one.kept and one.other is None}
         best = {place: best_by_validation([row.outcome for row in of]).layer for place, of in self.curves.items()}
         column, outcome = columns_of(rows), columns_of(row.outcome for row in rows)
@@ -244,7 +244,7 @@ class RecipeResult(Shown):
             ),
             column("task", shown=False),
             column("budget", more=all(by.values()) or len(self.recipe.budgets) == 1),
-            outcome("layer", meaning="Blocks kept."),
+            outcome("layer", meaning="Number of blocks kept."),
             outcome("parameters", form=millions, more=True),
             outcome("metric", lambda outcome: outcome.primary, form=metric_title, more=True),
             outcome("test", lambda o: o.mean, form=".2f", meaning="Mean over seeds, x 100.", quantity=one),
@@ -260,7 +260,7 @@ class RecipeResult(Shown):
             outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
             outcome("scores", title="by seed", form=".2f", more=True),
             outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
-            added("added", lambda effect: effect.value, form="+.2f", meaning="By the steps before."),
+            added("added", lambda effect: effect.value, form="+.2f", meaning="Gain from the steps before."),
             added(
                 "added_interval", lambda e: e.interval, title=f"added, {ends}", form="+.2f", interval=True, more=True
             ),
@@ -283,11 +283,11 @@ class RecipeResult(Shown):
             ),
         )
 
-    # ---- what it says ----------------------------------------------------------------------------------------------
+    # ---- conclusion ------------------------------------------------------------------------------------------------
 
     @property
     def conclusion(self) -> Conclusion:
-        """What an objective changes, what the steps before add, or what an average gains; else which layer is best."""
+        """The effect of an objective, the gain from earlier steps, or the gain of an average; else the best layer."""
         answers = [*self._effects(), *self._added(), *(average.check for average in self.averages)]
         counts = {
             "runs": sum(len(row.outcome.seeds) for row in self.rows),
@@ -318,7 +318,7 @@ class RecipeResult(Shown):
         )
 
     def _effects(self) -> Iterator[Check]:
-        """Yield how the drop of each objective differs from that of masked language modelling, over all sizes."""
+        """Yield the difference between each objective's drop and that of masked language modelling, over all sizes."""
         for effect in sorted(self.effects, key=self._latest):
             if not effect.size:
                 ends = effect.interval
@@ -334,7 +334,7 @@ class RecipeResult(Shown):
                 yield Check(name="objective", passed=True if decided else None, facts=facts, names=names)
 
     def _added(self) -> Iterator[Check]:
-        """Yield what the steps before a task add to each model, at the layer that is best by validation."""
+        """Yield the gain of each model from the steps before a task, at the layer that is best by validation."""
         labels = [step.label if isinstance(step, AdaptStep) else step.task.step for step in self.recipe.before]
         for rows in sorted(self.last, key=self._latest):
             layer = best_by_validation([row.outcome for row in rows]).layer
@@ -356,7 +356,7 @@ class RecipeResult(Shown):
             yield Check(name="added", passed=PASSED[row.added.sign], facts=facts, names=names)
 
     def _moved(self) -> Iterator[Check]:
-        """Yield how similar the last layer kept of each model is to itself before, where a training moved it most."""
+        """Yield the similarity of each model's last kept layer to itself before training, where it changed most."""
         last = {(one.model, one.after, one.kept): one for one in self.cka if one.after and one.other is None}
         for model in dict.fromkeys(one.model for one in last.values()):
             one = min((one for one in last.values() if one.model == model), key=lambda one: one.value)
@@ -375,7 +375,7 @@ class RecipeResult(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """Drops and what objectives change, CKA, averages, adaptations and pretrainings, of those that there are."""
+        """Drops and effects of objectives, CKA, averages, adaptations and pretrainings, as available."""
         return (
             *(() if self.zoo is None else (drops_table(self.zoo),)),
             *((effects_table(self.effects, self.level),) if self.effects else ()),
@@ -387,7 +387,7 @@ class RecipeResult(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """How models were fine-tuned, on what, and versions."""
+        """Protocols and tasks of the fine-tuning, and versions."""
         budgets = "; ".join(
             f"{name}: {counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g}, batches of "
             f"{how.batch_size}"
@@ -403,7 +403,7 @@ class RecipeResult(Shown):
 
     @property
     def cka_table(self) -> Table:
-        """A row a model, training and layer: its CKA with the layer before, or with that of a reference."""
+        """One row per model, training and layer: CKA with the layer before training, or with that of a reference."""
         column = columns_of(self.cka)
         names = dict.fromkeys((one.model, one.other or "before") for one in self.cka)
         return Table(
@@ -436,7 +436,7 @@ def _after(one: RecipeCKA) -> str:
 
 
 def drops_table(zoo: Zoo) -> Table:
-    """Return whether the last layer scores below the best one, a row a model, task and budget."""
+    """Return whether the last layer scores below the best one, one row per model, task and budget."""
     rows = [(entry, budget, truth(tuned)) for entry in zoo.entries for budget, tuned in entry.budgets.items()]
     entry, true = columns_of(entry for entry, _, _ in rows), columns_of(true for _, _, true in rows)
     return Table(
@@ -475,7 +475,7 @@ def _drop_charts(rows: Sequence[tuple[Any, str, Any]]) -> Iterator[Chart]:
 
 
 def pretrainings_table(pretrainings: dict[str, Pretraining]) -> Table:
-    """Return what each pretraining took, and the losses of its last evaluation."""
+    """Return the time of each pretraining, and the losses of its last evaluation."""
     column = columns_of(pretrainings.values())
     last = [done.metrics[-1].held_out if done.metrics else {} for done in pretrainings.values()]
     names = dict.fromkeys(name for losses in last for name in losses)

@@ -1,8 +1,8 @@
-"""Runs a recipe: pretrains, adapts and fine-tunes its models, measures and averages; what is done is not done again.
+"""Run a recipe: pretrain, adapt and fine-tune its models, measure and average; finished work is not repeated.
 
-What a step gives is kept by the content of the model that it starts from, so recipes with the same first steps, and
-further processes, find these done. Where models are pretrained or become entries of a zoo, the recipe has a folder:
-`models/` has the encoders, `zoo.json` what was read of each.
+The result of a step is stored by the content of its initial model, so recipes with the same first steps, and
+other processes, share it. If models are pretrained or become entries of a zoo, the recipe has a folder:
+`models/` has the encoders, `zoo.json` the readings of each.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ logger = logging.getLogger(__name__)
 
 ZOO = "zoo.json"
 Place = tuple[str, int, int]
-"""A model, by its name, a layer and a seed."""
+"""Name of a model, a layer and a seed."""
 
 
 class Curve(NamedTuple):
-    """Runs that differ in layer and seed alone."""
+    """Runs that differ only in layer and seed."""
 
     model: str
     step: int
-    """Of the fine-tunings, from 0; the tasks come after all of them."""
+    """Number of the fine-tuning step, from 0; the tasks come after all steps."""
     task: int
     budget: str = ""
     alone: bool = False
-    """Straight from the start."""
+    """Whether it starts without the earlier steps."""
     scan: str = ""
-    """The weighting of scans; empty of models that are truncated first."""
+    """Weighting of scans; empty for models that are truncated first."""
 
 
 Made = dict[Curve, list[FineTuningRun]]
@@ -90,24 +90,24 @@ def run_recipe(
     ray: str | None = None,
     retry_failed: bool = False,
 ) -> RecipeResult:
-    """Train the models of a recipe by its steps and on its tasks, and put together what each step left.
+    """Train the models of a recipe by its steps and on its tasks, and combine the results of each step.
 
-    Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
-    goes on from the best epoch of the one before, at the same layer and with the same seed, with a new head. A recipe
-    that was killed goes on where it was, with the same numbers, and a second process with the same one takes part in
-    the work. What fails is left out, with a warning.
+    Adaptations train the whole model. The first fine-tuning truncates the result at each layer; each later one
+    continues from the best epoch of the previous one, at the same layer and seed, with a new head. A killed recipe
+    continues with the same numbers, and a second process with the same recipe shares
+    the work. Failures are left out, with a warning.
 
-    added at a layer = mean over seeds of (test score after the steps before the task - the same straight from the
-    start)
+    added at a layer = mean over seeds of (test score after the steps before the task - the same without
+    them)
 
-    CKA after fine-tuning is that of the first seed: the weights of all seeds would have to be kept.
+    CKA after fine-tuning is that of the first seed: otherwise the weights of all seeds would be stored.
 
     Args:
-        recipe: What to do.
-        out: Folder of pretrained models and of the zoo, where it makes them; by default the recipe's name.
-        workers: Processes that share the work, by default one, between which processor threads are divided.
+        recipe: The recipe.
+        out: Folder for pretrained models and the zoo, if any; by default the recipe's name.
+        workers: Processes that share the work and divide the processor threads; by default one.
         ray: Address of a Ray cluster, whose nodes do the work; all must see the folders.
-        retry_failed: Make runs again that are marked as failed.
+        retry_failed: Repeat runs that are marked as failed.
 
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); pairs of objectives: Clark et al. 2020 (arXiv 2003.10555).
     """
@@ -145,7 +145,7 @@ def run_recipe(
 
 
 def plan_recipe(recipe: Recipe, out: str | Path | None = None) -> Estimate:
-    """Return the steps of a recipe for each model, and how many of their trainings are stored; nothing is written."""
+    """Return the steps of a recipe for each model, with the number of stored trainings; nothing is written."""
     run = _Recipe(recipe, out)
     return Estimate(
         title=f"{recipe.name}: {counted(len(recipe.everything), 'model')}, {counted(len(recipe.seeds), 'seed')}",
@@ -155,7 +155,7 @@ def plan_recipe(recipe: Recipe, out: str | Path | None = None) -> Estimate:
 
 
 class _Recipe:
-    """A recipe with its data loaded and the models that exist resolved and checked, but no weights loaded."""
+    """A recipe with its data loaded and existing models resolved and checked, without weights."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Recipe:
     def _options(self) -> Model:
         recipe, options = self.recipe, self.recipe.options
         if recipe.before or recipe.cka:
-            # CKA is of the states that the tasks are learnt from: texts are cut where they are cut there
+            # CKA uses the states that the tasks are learnt from, with texts truncated as there
             last = next(iter(recipe.budgets.values()))
             options = replace(
                 options,
@@ -194,7 +194,7 @@ class _Recipe:
         return options
 
     def resolve(self, name: str, model: Path | Model) -> Resolved:
-        """Return a checkpoint of a model of the recipe, which goes by the same name after every step."""
+        """Return a checkpoint of a recipe's model, under the same name after every step."""
         spec = model if isinstance(model, Model) else Model(str(model))
         return resolve(replace(spec, display_name=name).like(self.options), items=self.tasks[0].readable)
 
@@ -224,18 +224,18 @@ class _Recipe:
         return tuple(check_layers(checkpoint, "all" if layers is None else layers))
 
     def failed(self, what: str, error: Exception | str) -> None:
-        """Note what is left out."""
+        """Record a failure."""
         logger.warning("%s is left out: %s", what, error)
         self.failures.append({"model": what, "reason": str(error)})
 
     # ---- models ----------------------------------------------------------------------------------------------------
 
     def folder(self, model: str) -> Path:
-        """Return where a pretrained model is."""
+        """Return the folder of a pretrained model."""
         return inside(self.out, self.out / "models" / model)
 
     def pretrained(self) -> dict[str, Pretraining]:
-        """Pretrain the models that the recipe pretrains, or read them, by name; without those whose loss diverged."""
+        """Pretrain the recipe's models, or load them, by name; without those whose loss diverged."""
         step = self.recipe.pretraining
         if step is None:
             return {}
@@ -264,7 +264,7 @@ class _Recipe:
     def adapted(
         self, starts: Mapping[str, Resolved]
     ) -> tuple[dict[str, list[Resolved]], dict[str, tuple[Adaptation, ...]]]:
-        """Return of each model the start and what each adaptation left, and the losses of these."""
+        """Return for each model the start and the result of each adaptation, and the losses of these."""
         chains, done = {name: [start] for name, start in starts.items()}, dict[str, tuple[Adaptation, ...]]()
         for adapt, texts in zip(self.recipe.of(AdaptStep), self.texts, strict=True):
             for name, chain in chains.items():
@@ -278,7 +278,7 @@ class _Recipe:
     def tuned(
         self, starts: Mapping[str, Resolved], adapted: Mapping[str, Resolved]
     ) -> tuple[Made, dict[Place, Resolved]]:
-        """Make all runs; return them, and the checkpoints that the first task left where CKA needs them."""
+        """Make all runs; return them, and the checkpoints after the first task if CKA needs them."""
         recipe, made, first = self.recipe, Made(), dict[Place, Resolved]()
         at, n_steps = self.places(adapted), len(self.firsts)
         whole = n_steps + len(recipe.budgets)
@@ -300,7 +300,7 @@ class _Recipe:
         return made, first
 
     def places(self, starts: Mapping[str, Resolved]) -> dict[Place, Resolved]:
-        """Return what each run begins with, by model, layer and seed."""
+        """Return the start of each run, by model, layer and seed."""
         return {
             (name, layer, seed): start
             for name, start in starts.items()
@@ -317,12 +317,12 @@ class _Recipe:
         *,
         save_models: bool = False,
     ) -> dict[Place, Resolved]:
-        """Add runs, or scans, on some tasks; return the checkpoints that they left, where these are saved."""
+        """Add runs, or scans, on some tasks; return their checkpoints, if saved."""
         groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Resolved]] = {}
         for start in {id(start): start for start in at.values()}.values():
             layers = tuple(dict.fromkeys(layer for (_, layer, _), of in at.items() if of is start))
             seeds = tuple(dict.fromkeys(seed for (_, _, seed), of in at.items() if of is start))
-            # the length among the options is that for CKA
+            # the options have the length for CKA
             groups.setdefault((layers, seeds), []).append(start.with_options(max_length=None))
         left = {}
         how: dict[str, Any] = {"protocol": protocol, "retry_failed": self.retry_failed, "save_models": save_models}
@@ -349,7 +349,7 @@ class _Recipe:
     # ---- rows ------------------------------------------------------------------------------------------------------
 
     def rows(self, made: Made, level: float) -> Iterator[RecipeRow]:
-        """Yield a row a layer, with what the steps before the tasks add."""
+        """Yield one row per layer, with the gain from the steps before the tasks."""
         curves = {of: runs for of, runs in made.items() if not of.scan}
         items = {of: run_items(self.learnt(of), runs) for of, runs in curves.items()}
         steps = self.recipe.of(TuneStep)
@@ -381,7 +381,7 @@ class _Recipe:
     # ---- entries of a zoo ------------------------------------------------------------------------------------------
 
     def zoo(self, starts: Mapping[str, Resolved], pretrainings: Mapping[str, Pretraining]) -> Zoo | None:
-        """Read every model whose objective is known, and write what that and the runs showed to `zoo.json`."""
+        """Read every model with a known objective, and write its readings and the runs' scores to `zoo.json`."""
         recipe, entries = self.recipe, list[ZooEntry]()
         models = [model for model in self.models.values() if model.family and model.name in starts]
         tasks = zip(recipe.tasks, self.tasks, strict=True)
@@ -394,7 +394,7 @@ class _Recipe:
                 references = {OTHER_SEED: resolve(model.reference, like=self.options, items=task.readable)}
             with (
                 labelled(f"model {number} of {len(models)}, {model.name}"),
-                contextlib.suppress(TrainingError),  # of a run, which is noted already
+                contextlib.suppress(TrainingError),  # of a run, already recorded
             ):
                 entry = zoo_entry(
                     start,
@@ -434,7 +434,7 @@ class _Recipe:
     # ---- CKA before and after --------------------------------------------------------------------------------------
 
     def embedded(self, name: str, start: Resolved) -> tuple[Embeddings, ...]:
-        """Return a start and its reference on the texts of the first task's test split."""
+        """Return the embeddings of a start and its reference on the texts of the first task's test split."""
         reference, checkpoints = self.models[name].reference, [start]
         if reference is not None:
             checkpoints.append(resolve(reference, like=self.options))
@@ -464,7 +464,7 @@ class _Recipe:
             ]
             for after, kept, seed, checkpoint in trainings:
                 embeddings, about = extract(checkpoint, start.texts).complete, {"after": after, "kept": kept}
-                # of the whole map: a truncated model has fewer layers than what it is compared with
+                # from the whole map: a truncated model has fewer layers than its partner
                 itself, *others = compare_all(embeddings, [start, *reference], device=self.options.device).comparisons
                 yield from _cka(itself, range(embeddings.n_layers), model=name, seed=seed, **about)
                 for comparison in others:
@@ -474,7 +474,7 @@ class _Recipe:
     # ---- averages --------------------------------------------------------------------------------------------------
 
     def averages(self, made: Made, level: float) -> Iterator[Average]:
-        """Yield the averages of the recipe, of each task and budget."""
+        """Yield the averages of the recipe, for each task and budget."""
         for step in self.recipe.of(AverageStep):
             groups: dict[tuple[int, str, str], dict[str, list[FineTuningRun]]] = {}
             weighting = next(iter(self.recipe.scans)) if step.of == "scans" else ""
@@ -503,7 +503,7 @@ class _Recipe:
     # ---- plans -----------------------------------------------------------------------------------------------------
 
     def planned(self, model: RecipeModel) -> Iterator[dict[str, Any]]:
-        """Yield the steps of a model; those after one that is not stored are not stored either."""
+        """Yield the steps of a model; steps after one that is not stored are not stored either."""
         recipe, start = self.recipe, self.existing.get(model.name)
 
         def job(what: str, total: int, stored: int) -> dict[str, Any]:
@@ -544,7 +544,7 @@ class _Recipe:
     def stored(
         self, task: Task, protocol: Protocol, at: Mapping[Place, Resolved], scan: Weighting | None = None
     ) -> dict[Place, Path]:
-        """Return the directories of the runs that are finished."""
+        """Return the directories of the finished runs."""
         directories = {}
         for (name, layer, seed), start in at.items():
             how, checkpoint = agreed(protocol, start.with_options(max_length=None))
@@ -555,14 +555,14 @@ class _Recipe:
 
 
 def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Iterator[RecipeCKA]:
-    """Read the similarity of each layer to its partner off a map; `about` are further fields of the rows."""
+    """Read the similarity of each layer to its partner from a map; `about` has further fields of the rows."""
     errors, values = comparison.map.uncertainty, comparison.map.values
     for layer, partner in enumerate(partners[: comparison.model.n_layers]):
         ends = None if errors is None else (errors.lower[layer][partner], errors.upper[layer][partner])
         yield RecipeCKA(layer=layer, other_layer=partner, value=values[layer][partner], interval=ends, **about)
 
 
-# ---- what is loaded ------------------------------------------------------------------------------------------------
+# ---- loading -------------------------------------------------------------------------------------------------------
 
 
 def loaded_task(task: RecipeTask) -> Task:
@@ -570,7 +570,7 @@ def loaded_task(task: RecipeTask) -> Task:
     settings, examples = task.settings, task.examples
     if settings.source == LANGUAGE:
         train, validation, test = examples or TASK_SIZES
-        assert test is not None  # a language has no rest
+        assert test is not None  # the language has no rest
         whole = embedded_task(train=train, validation=validation, test=test)
     else:
         whole = load_settings(settings)
@@ -584,7 +584,7 @@ def loaded_task(task: RecipeTask) -> Task:
 
 
 def file_name(source: str) -> str:
-    """Return what a source is called, without the folders of a file."""
+    """Return the name of a source, without the folders of a file."""
     return Path(source).name if Path(source).exists() else source
 
 
@@ -598,16 +598,16 @@ def _corpus(step: PretrainStep) -> TextFile:
     if len(set(corpus.texts)) < fewest and not step.protocol.packed:
         raise DataError(
             f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
-            "give more texts or a smaller batch_size"
+            "use more texts or a smaller batch_size"
         )
-    # a zoo is passed on: it names files, not somebody's folders
+    # zoos are shared: they name files, not the user's folders
     return replace(corpus, name=", ".join(map(file_name, step.corpus)))
 
 
 def _pretrainer(
     setting: tuple[PretrainStep, Path, TextFile, Model, str], share: Share
 ) -> Callable[[str], Pretraining | None]:
-    """Return a function that pretrains a model, or reads a finished one; None where another process is at it."""
+    """Return a function that pretrains a model, or loads a finished one; None if another process is making it."""
     step, out, corpus, options, computes = setting
     options = taken_over(options, computes, share)
     models = {model.name: model for model in step.models}

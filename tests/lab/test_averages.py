@@ -134,11 +134,11 @@ def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pyt
     runs = scans["sts"]
     with pytest.raises(DataError, match="expected at least two layers or seeds of m to average, got 1"):
         averaged("sts", of(runs, (1,)))
-    with pytest.raises(DataError, match="expected runs of the same seeds of each layer"):
+    with pytest.raises(DataError, match="expected the same seeds for each layer"):
         averaged("sts", {**of(runs, (1,)), **of(runs, (2,), (0,))})
     known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
     monkeypatch.setattr("layerprobe.lab.averages.KINDS", KnownKinds(known))
-    with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
+    with pytest.raises(DataError, match="expected a task of kind paraphrase, whose outputs can be averaged, got kind sts"):
         averaged("sts", of(runs))
 
 

@@ -1,8 +1,8 @@
-"""Scores rules on the models of a zoo whose family they were not tuned on: fitted ones, rivals, those of `predict`.
+"""Score rules on the models of a zoo, each on families that it was not tuned on: fitted rules, rivals, and `predict`'s.
 
-Rivals are what others choose a layer by: readings that the zoos have recorded, and rules of them. Recipes do not
-compute them; `benchmarks/rival_readings.py` does, but for the last three. The parameters of the rules that `predict`
-has stand in `prediction/rules.json`, which `benchmarks/fit_rules.py` writes. Knows numbers only.
+Rivals are criteria of other authors for choosing a layer: recorded readings, and rules on them. Recipes do not
+compute them; `benchmarks/rival_readings.py` does, except for the last three. The parameters of `predict`'s rules
+are in `prediction/rules.json`, written by `benchmarks/fit_rules.py`. Knows numbers only.
 """
 
 import functools
@@ -59,14 +59,14 @@ RIVALS = {
     "kNN": _rival("score of the three nearest training items", 1, "2503.18528", needs="labels"),
     "contrastive loss": _rival("loss before training", -1, "2410.14578", needs="labels"),
 }
-"""By name; sources are of arXiv where nothing else is said."""
+"""Rival readings by name; sources are on arXiv unless stated otherwise."""
 
 
 def published_rules(readings: Mapping[str, Reading]) -> list[Rule]:
-    """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
+    """Return the two rules of L3Prune and that of TransformerRanker; none of them selects the embedding output."""
 
     def lowest(half: Literal[0, 1]) -> Predictor:
-        """Take the lowest loss of a half of the blocks, as the code of L3Prune divides them."""
+        """Select the lowest loss in a half of the blocks, divided as in L3Prune's code."""
 
         def layers(losses: Array) -> NDArray[np.intp]:
             middle = max((losses.shape[-1] - 1) // 2, 1)
@@ -91,7 +91,7 @@ def published_rules(readings: Mapping[str, Reading]) -> list[Rule]:
 
 DRAWS = 2000
 FEWEST_FAMILIES = 4
-"""That are redrawn: percentiles of two or three clusters are no interval."""
+"""Fewest families to resample: percentiles over two or three clusters are no interval."""
 
 
 def bench_predictors(
@@ -102,16 +102,16 @@ def bench_predictors(
     budgets: Sequence[str] = (),
     draws: int = DRAWS,
 ) -> Bench:
-    """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
+    """Score rules on a zoo under each fine-tuning budget, leave-one-family-out.
 
     For each family, a rule is fitted to the models of the other families and predicts those of this one.
-    Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
-    percentiles of a bootstrap that redraws families, whose models have much in common; where there are fewer than four,
-    encoders are redrawn, each with its entries on all tasks. They are expanded for the number of what is redrawn, see
-    `scores.expanded`. What was fitted is not fitted again, so they hold for these fitted rules.
+    A rule predicts no drop for a model without its readings: all rules are scored on the same models. Intervals are
+    percentiles of a bootstrap over families, whose models are similar; with fewer than four families,
+    encoders are resampled, each with its entries on all tasks. Percentiles are expanded for the number of clusters, see
+    `scores.expanded`. Rules are not refitted, so the intervals hold for these fitted rules.
 
-    By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
-    same draws. Strategies that train are played on the recorded runs, all by default, see `score_strategies`.
+    By default all rules that the entries allow are scored, under all budgets of the zoo, with the
+    same draws. Strategies that train are replayed on the recorded runs, all by default, see `score_strategies`.
 
     Raises:
         DataError: If no model has the budget, or there is nothing to draw.
@@ -139,7 +139,7 @@ def bench_predictors(
 
 
 def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
-    """Return the readings of which some entry has the numbers, by name.
+    """Return the readings with numbers in at least one entry, by name.
 
     The direction of an unregistered reading is unknown.
     """
@@ -234,8 +234,8 @@ def _as_strategy(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple
 def _testing_cost(layer: int, model: ModelCurves) -> float:
     """Return the cost of testing a call by fine-tuning two layers, as a share of the full sweep.
 
-    They are the layer that is called and the last one. Of a call of the last layer, the other is the best zero-shot
-    layer, where that is known and not the last one, or else three quarters of the depth.
+    The layers are the predicted one and the last one. If the last one is predicted, the other is the best zero-shot
+    layer, if that is known and not the last one, or else at three quarters of the depth.
     """
     n_blocks, rivals = model.n_blocks, [layer]
     if ZERO_SHOT in model.curves:
@@ -246,7 +246,7 @@ def _testing_cost(layer: int, model: ModelCurves) -> float:
 
 
 def _rule_scores(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple[int, ...]], redraws: Redraws) -> Row:
-    """Return the scores of a rule that takes one of these layers of each model, all equally likely."""
+    """Return the scores of a rule that selects one of these layers for each model, all equally likely."""
 
     def expected(of: Callable[[int, KnownDrop], float]) -> Array:
         """Return (models,) means over the layers."""
@@ -276,15 +276,15 @@ def _rule_scores(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple
 
 
 REFERENCE = cka_with(OTHER_SEED)
-"""What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
+"""Name of CKA with an MLM model with other initial weights in the zoos, as every reference is."""
 BUDGET = "converged"
-"""Of the fine-tuning that rules are tuned to predict; it is nearer to the paper's than the gentle one."""
+"""Budget that rules are tuned for; it is closer to the paper's than the gentle one."""
 
 
 def tuned_rules() -> list[Rule]:
     """Return the rules as `predict` uses them, and controls that read nothing, with no parameters left to fit.
 
-    So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
+    `bench_predictors` then scores them on models that had no part in the tuning, in any family.
     """
     models = known_models(BUDGET)
 
@@ -311,7 +311,7 @@ def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
 
 @functools.cache
 def fittable_rules() -> list[Rule]:
-    """Return the rules that look at one model and one reference."""
+    """Return the rules that read one model and one reference."""
     models = known_models(BUDGET)
     readings = {name.replace(REFERENCE, CKA): reading for name, reading in readings_in(read_zoo().entries).items()}
     rules = rules_for({name: reading for name, reading in readings.items() if not name.startswith(cka_with(""))})
@@ -320,7 +320,7 @@ def fittable_rules() -> list[Rule]:
 
 @functools.cache
 def known_models(budget: str) -> list[KnownDrop]:
-    """Return the models of the zoos that come with layerprobe, as `predict` reads them, with their drops."""
+    """Return the models of layerprobe's zoos, as `predict` reads them, with their drops."""
     entries = read_zoo().entries
     models = known_drops(entries, budget)
     if not models:
@@ -330,7 +330,7 @@ def known_models(budget: str) -> list[KnownDrop]:
 
 
 def as_read(model: ModelCurves) -> ModelCurves:
-    """Return a model of a zoo as `predict` sees one: with one reference, whose CKA has no further name."""
+    """Return a zoo's model as `predict` sees one: with one reference, whose CKA has no suffix."""
     curves = {name.replace(REFERENCE, CKA): curve for name, curve in model.curves.items()}
     return ModelCurves(
         n_blocks=model.n_blocks,

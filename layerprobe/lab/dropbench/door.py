@@ -1,7 +1,7 @@
-"""Strategies of other packages: what they may read of a model, and what each reading costs. Knows no test scores.
+"""Strategies of other packages: what they may read of a model, and the price of each reading. Knows no test scores.
 
-An entry is a function that takes a `Trial` and returns a layer, or an `Answer`. What it looks at is charged as it
-looks, so an entry cannot misstate its cost, and models come without names, so it cannot know one of them.
+An entry is a function from a `Trial` to a layer, or an `Answer`. Its readings are charged as it reads
+them, so an entry cannot misstate its cost, and models are anonymous, so it cannot recognise them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy
 from layerprobe.names import nearest
 
 _LOOKED: tuple[Needs, ...] = get_args(Needs)
-"""From nothing on; the most of what an entry looks at is what it needs."""
+"""In ascending order; an entry needs the highest of what it reads."""
 
 
 class Trial:
-    """A model as an entry sees it: readings at no cost, and validation scores of runs that it pays for.
+    """A model as an entry sees it: free readings, and validation scores of runs at their cost.
 
-    Seeds are counted from 0. Which recorded seed is 0 differs from one trial of a model to the next, and the answer is
-    scored on those that were not looked at, where any are left.
+    Seeds are counted from 0. Each trial of a model starts at another recorded seed, and the answer is
+    scored on unread seeds, if any are left.
     """
 
     def __init__(self, model: Recorded, *, first: int = 0) -> None:
@@ -37,12 +37,12 @@ class Trial:
 
     @property
     def n_layers(self) -> int:
-        """Layers, the embedding output, which is layer 0, among them."""
+        """Number of layers, including the embedding output, layer 0."""
         return self._model.n_layers
 
     @property
     def metric(self) -> str:
-        """The metric of the scores, x 100."""
+        """Name of the scores' metric, x 100."""
         return self._model.entry.metric
 
     @property
@@ -52,12 +52,12 @@ class Trial:
 
     @property
     def n_epochs(self) -> int:
-        """Epochs of a run."""
+        """Number of epochs of a run."""
         return self._model.tuned.protocol.epochs
 
     @property
     def readings(self) -> tuple[str, ...]:
-        """Names of the numbers by layer that are known of this model."""
+        """Names of the readings that are recorded for this model."""
         return tuple(self._model.entry.curves)
 
     @property
@@ -66,10 +66,10 @@ class Trial:
         return self._model.share(sum(self._steps.values()))
 
     def reading(self, name: str) -> tuple[float, ...]:
-        """Return the numbers by layer of a reading, at no cost; one that needs labels makes the entry one with labels.
+        """Return the numbers by layer of a free reading; one that needs labels marks the entry as using labels.
 
         Raises:
-            DataError: If it is not known of this model.
+            DataError: If it is not recorded for this model.
         """
         curves = self._model.entry.curves
         if name not in curves:
@@ -78,10 +78,10 @@ class Trial:
         return curves[name].values
 
     def tune(self, layer: int, *, seed: int = 0, epochs: int | None = None) -> float:
-        """Return the validation score of fine-tuning the model truncated at a layer; the same call again is free.
+        """Return the validation score of fine-tuning the model truncated at a layer; repeating the call is free.
 
-        A run costs (layer + 1) blocks a step. With fewer epochs it is the beginning of the same schedule, scored at its
-        end, and costs that share; to go on later costs the rest.
+        A run costs (layer + 1) blocks per step. With fewer epochs it is the start of the same schedule, scored at its
+        end, for that share of the cost; continuing later costs the rest.
 
         Raises:
             DataError: If there is no such layer, seed or epoch.
@@ -90,7 +90,7 @@ class Trial:
         layer, run = self._layer(layer), self._seed(seed, self.n_seeds)
         n_epochs = _number(self.n_epochs if epochs is None else epochs, "epochs", 1, self.n_epochs)
         if epochs is not None and not tuned.epochs:
-            raise DataError("expected a run to its end, got a number of epochs: this zoo did not keep its epochs")
+            raise DataError("expected a complete run, got a number of epochs: this zoo has no scores by epoch")
         self._pay("tune", layer, run, (layer + 1) * n_epochs / self.n_epochs)
         self._seeds.add(run)
         if epochs is None:
@@ -106,13 +106,13 @@ class Trial:
         check_choice(weighting, Weighting, name="weighting")
         scans = self._model.tuned.whole_scans(weighting)
         if not scans:
-            raise DataError(f"expected a model with {weighting} scans, got one without: --searched has them")
+            raise DataError(f"expected a model with {weighting} scans, got one without: models of --searched have them")
         number = self._seed(seed, len(scans))
         self._pay(weighting, 0, number, self.n_layers)
         return tuple(float(score) for score in scans[number].validation if score is not None)
 
     def choice(self, answer: Any) -> Answer:
-        """Return an entry's answer, a layer or an `Answer`, with the cost of everything it looked at.
+        """Return an entry's answer, a layer or an `Answer`, with the cost of everything it read.
 
         Raises:
             DataError: If it names no layer of the model.
@@ -159,7 +159,7 @@ def load_entry(name: str) -> Strategy:
 
 
 def entry_strategy(name: str, entry: Entry) -> Strategy:
-    """Wrap an entry as a strategy: it runs once for each recorded seed as its first one, all equally likely."""
+    """Wrap an entry as a strategy: it runs once with each recorded seed as its first one, all equally likely."""
 
     def choose(model: Recorded) -> list[Answer]:
         choices = []

@@ -1,4 +1,4 @@
-"""Makes a pretrained model's entry in DropBench's zoo; finished parts are loaded, not repeated."""
+"""Make a pretrained model's entry in DropBench's zoo; finished parts are loaded, not repeated."""
 
 import itertools
 import math
@@ -28,11 +28,11 @@ from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
 DECIMALS = 4
-"""Of scores x 100 and squared points; a zoo is a file that is passed on."""
+"""Decimals of scores x 100 and squared points; a zoo is a file to be shared."""
 TEXTS = 2000
-"""That models are compared on at most: more would cost time and not change CKA."""
+"""Most texts for comparing models: more would take time without changing CKA."""
 DIGITS = 6
-"""Of readings."""
+"""Significant digits of readings."""
 
 
 def zoo_entry(
@@ -52,12 +52,12 @@ def zoo_entry(
 ) -> ZooEntry:
     """Extract, compare, score and fine-tune a model at every layer, and return the results as a zoo entry.
 
-    Models are compared on texts of the task's test split, the first 2,000, without its labels; zero-shot scores and the
-    probe are of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
+    Models are compared on the first 2,000 texts of the task's test split, without labels; zero-shot scores and the
+    probe use its validation split. Each part is stored, so an interrupted call continues where it stopped.
 
-    References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
-    fine-tuning, with a run a layer for each of the seeds, and scans by weighting, with their seeds. Name, family, size,
-    seed and corpus are those of the entry. Readings are all that are registered.
+    References have names that all entries share, such as "mlm twin, same seed"; budgets are protocols of
+    fine-tuning, with one run per layer and seed; scans have seeds by weighting. Name, family, size,
+    seed and corpus describe the entry. All registered readings are recorded.
     """
     task = checked_task(task)
     checkpoint = resolve(model, items=task.readable)
@@ -112,7 +112,7 @@ def tuned_layers(
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
 ) -> TunedLayers:
-    """Fine-tune a model at every layer and scan it; finished runs are loaded. Texts are cut as the protocol says."""
+    """Fine-tune a model at every layer and scan it; finished runs are loaded. The protocol sets the length of texts."""
     task = checked_task(task)
     checkpoint = resolve(model, items=task.readable).with_options(max_length=None)
     layers = range(count_blocks(checkpoint.config) + 1)
@@ -156,7 +156,7 @@ def tuned_layers(
 
 
 def _ends_of_epochs(evaluations: Sequence[object], protocol: Protocol) -> range:
-    """Return which evaluations of a run come at the end of an epoch."""
+    """Return the indices of a run's evaluations at the end of an epoch."""
     an_epoch = len(evaluations) // protocol.epochs
     return range(an_epoch - 1, len(evaluations), an_epoch)
 
@@ -188,12 +188,12 @@ def _rows(values: Iterable[Iterable[float]]) -> Matrix:
 
 
 ItemOutputs = tuple[Array, float | None]
-"""The outputs of one model for the items of a split, (items,) or (items, classes), and from which threshold on an
-example counts as of class 1, where the kind has one; chosen on validation."""
+"""Outputs of one model for the items of a split, (items,) or (items, classes), and the threshold from which an
+example counts as class 1, if the kind has one; chosen on validation."""
 
 
 def half_scores(run: ItemOutputs, kind: str, examples: Items) -> tuple[float, float]:
-    """Return the primary metric x 100 on each of two random halves of the items, which depend on their number alone."""
+    """Return the primary metric x 100 on two random halves of the items, which depend only on their number."""
     order = np.random.default_rng(0).permutation(len(examples))
     (outputs, threshold), targets = run, examples.gold
     first, second = (
@@ -203,11 +203,11 @@ def half_scores(run: ItemOutputs, kind: str, examples: Items) -> tuple[float, fl
 
 
 def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items) -> ItemErrors:
-    """Return how the primary metrics of runs at every layer, with as many seeds each, go together over items.
+    """Return the covariance over items of the primary metrics of runs at every layer, with equally many seeds each.
 
-    common = mean covariance of runs of two layers with different seeds; own = that of a run with itself, less common.
-    Where layers have one seed, common is that of their only runs. What is left of rounding and of few seeds is made
-    positive.
+    common = mean covariance of runs of two layers with different seeds; own = a run's variance minus common.
+    With one seed per layer, common is the covariance of the only runs. Negative eigenvalues from rounding and few
+    seeds are clipped.
     """
     targets, links = examples.gold, links_of(examples)
     influences = [item_influences(kind, outputs, targets, threshold=threshold) for outputs, threshold in runs.values()]
@@ -217,7 +217,7 @@ def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items)
     same = seeds[:, None] == seeds
 
     def mean_of_pairs(pairs: NDArray[np.bool_]) -> Array:
-        """Return (layers, layers): the mean covariance of some pairs of runs of two layers."""
+        """Return the mean covariance of some pairs of runs of two layers, (layers, layers)."""
         mean: Array = (of_layer @ (whole * pairs) @ of_layer.T) / (of_layer @ pairs @ of_layer.T)
         return mean
 

@@ -16,11 +16,11 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, percent
 
 CHOSEN_ANEW = "best rule of the other families"
-"""The rule that is chosen for each family by the others: its scores are not those of the luckiest of many."""
+"""The rule selected for each family by the other families: its scores are not those of the luckiest of many rules."""
 LEAST = 0.01
-"""Where costs of nothing stand on the axis, which is logarithmic."""
+"""Position of zero costs on the logarithmic axis."""
 SEARCH = 0.2
-"""What a search costs at most, as a share of the paper's sweep, to be one of those that are compared with rules."""
+"""Highest cost of searches that are compared with rules, as a share of the paper's sweep."""
 WORTH_PRINTING = (
     *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
     *("fall of effective rank", "best layer by probe", "best layer by LogME"),
@@ -28,7 +28,7 @@ WORTH_PRINTING = (
     *("best layer by LOES without labels", "best layer by alpha-ReQ", "best layer by subspace displacement"),
     *("best layer by neighbour retention", "best layer by LOES", "best layer by KITE"),
 )
-"""The rules that are printed by default."""
+"""Rules that are printed by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Statistic:
 
     value: float
     lower: float | None
-    """Of the bootstrap interval; None where nothing could be redrawn."""
+    """Lower end of the bootstrap interval; None if nothing could be resampled."""
     upper: float | None
 
     @property
@@ -47,7 +47,7 @@ class Statistic:
 
 
 Needs = Literal["nothing", "readings", "labels", "training"]
-"""What a strategy looks at; readings: of embeddings, without labels; labels: readings that need them; training:
+"""Input of a strategy; readings: of embeddings, without labels; labels: readings that need them; training:
 fine-tuning."""
 
 
@@ -59,35 +59,35 @@ class StrategyOutcome:
     family: str
     layers: tuple[int, ...]
     distances: tuple[float, ...]
-    """Mean test score of the best layer less that of the chosen one, x 100, on seeds that it did not look at if
+    """Mean test score of the best layer minus that of the chosen one, x 100, on unread seeds if
     any are left; at least 0."""
     regrets: tuple[float, ...]
-    """The same against the layer that other seeds choose on the other half of the test items; can be negative."""
+    """The same against the layer chosen by other seeds on the other half of the test items; can be negative."""
     costs: tuple[float, ...]
-    """Of choosing, shares of the paper's sweep: every layer with five seeds."""
+    """Cost of choosing, as a share of the paper's sweep: every layer with five seeds."""
     items_error: float | None
-    """Of the distance over test items, the mean over choices; None where it is not known."""
+    """Standard error of the distance over test items, mean over choices; None if unknown."""
     seeds_error: float | None
-    """The same over seeds."""
+    """Standard error of the distance over seeds."""
     coverage: float | None
-    """Chance that the set it states holds the best layer, by the errors of the test scores; None if it states none."""
+    """Chance that its stated set contains the best layer, by the errors of the test scores; None without a set."""
     set_size: float | None
-    """Layers in it, the mean over choices."""
+    """Number of layers in the set, mean over choices."""
     sufficient: float | None
-    """Chance that the layer which it says is within half a point of the best is so; None if it says so of none."""
+    """Chance that the layer stated to be within half a point of the best is so; None without a statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A rule or strategy, and what it scores over the models: `row.regret`."""
+    """A rule or strategy with its scores over the models, such as `row.regret`."""
 
     kind: Literal["rule", "strategy"]
     """A rule is scored on families that it was not tuned on."""
     name: str
     values: dict[str, Any]
-    """Scores and more by name, which are attributes of the row: what each means stands at the columns of the tables
-    below. Layers and outcomes are by model, and a score is None where it is not defined, such as the precision of no
-    calls."""
+    """Scores and other values by name, which become attributes of the row; the columns of the tables below explain
+    them. Layers and outcomes are by model, and an undefined score is None, such as the precision without
+    predictions."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self.values:
@@ -95,7 +95,7 @@ class Row:
         return self.values[name]
 
     def as_plain(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return what JSON has: the name under that of the kind, and the values beside it."""
+        """Return the form in JSON: the name under that of the kind, and the values beside it."""
         return {self.kind: self.name, **fields["values"]}
 
 
@@ -105,35 +105,35 @@ class BudgetScores:
 
     budget: str
     clusters: str
-    """What the bootstrap redraws: families, or models where families are few, those of one encoder together."""
+    """Unit of the bootstrap: families, or encoders if families are few."""
     truths: dict[str, Truth]
-    """By model."""
+    """Truth of each model, by name."""
     rules: tuple[Row, ...]
-    """The lowest mean regret first; those without labels before those with."""
+    """Rules, by ascending mean regret; those without labels first."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Rules that could not be scored, and why."""
+    """Rules that could not be scored, with the reason."""
     strategies: tuple[Row, ...] = ()
-    """Ways to choose a layer, the rules among them; the cheapest first."""
+    """Strategies, including rules; the cheapest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Bench(Shown):
-    """What predictors of a drop score on a zoo, evaluated leave-one-family-out."""
+    """Scores of drop predictors on a zoo, leave-one-family-out."""
 
     provenance: ZooProvenance
-    """Of the zoo."""
+    """Provenance of the zoo."""
     families: tuple[str, ...]
     level: float
     """Confidence level of the intervals."""
     draws: int
-    """Of the bootstrap."""
+    """Number of bootstrap draws."""
     budgets: tuple[BudgetScores, ...]
 
     @property
     def conclusion(self) -> Conclusion:
-        """How far below the best layer the best rule is, compared with the best of those that look at no model.
+        """How far the best rule is from the best layer, compared with the best rule that reads no model.
 
-        It is under the last budget, which is the longest of those that come with layerprobe; others are checks.
+        It uses the last budget, which is the longest in layerprobe's zoos; the others are checks.
         """
         scores, truths = self.budgets[-1], self.budgets[-1].truths.values()
         counts = {
@@ -158,7 +158,7 @@ class Bench(Shown):
         )
 
     def _best_of(self, scores: BudgetScores) -> Check:
-        """Return whether the best rule under a budget is better than looking at no model, with the best search."""
+        """Return whether the best rule under a budget beats rules that read no model, with the best search."""
         rule, control = best_rule(scores), best_control(scores)
         if rule is None or control is None:
             return Check(name="another budget", passed=None, names={"budget": scores.budget})
@@ -171,7 +171,7 @@ class Bench(Shown):
         return Check(name="another budget", passed=is_better(rule, control), facts=facts, names=names)
 
     def _chosen_anew(self, scores: BudgetScores, answer: Check) -> Iterator[Check]:
-        """Yield whether the rule that is chosen by the other families is better than looking at no model."""
+        """Yield whether the rule selected by the other families beats rules that read no model."""
         for row in scores.strategies:
             if row.name == CHOSEN_ANEW and "control" in answer.facts:
                 passed = row.mean.value < answer.facts["control"].value
@@ -183,7 +183,7 @@ class Bench(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a budget and strategy: its regret and cost, with a chart of those worth printing under each budget."""
+        """One row per budget and strategy with regret and cost, and a chart of the printed ones under each budget."""
         rows = [(scores, strategy) for scores in reversed(self.budgets) for strategy in scores.strategies]
         printed = {scores.budget: {row.name for row in shown_strategies(scores)} for scores in self.budgets}
         whole = strategies_table([strategy for _, strategy in rows])
@@ -220,7 +220,7 @@ class Bench(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """How rules call drops, and which could not be scored, under each budget."""
+        """Drop predictions of rules, and rules that could not be scored, under each budget."""
         tables = []
         for scores in self.budgets:
             tables.append(rules_table(scores.rules, f"How each rule calls drops, budget {scores.budget}"))
@@ -231,7 +231,7 @@ class Bench(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where the models come from, and what intervals are of."""
+        """Origin of the models, and the unit of the bootstrap."""
         zoo = self.provenance
         return {
             "Models made by": zoo.command,
@@ -243,12 +243,12 @@ class Bench(Shown):
 
 
 def best_rule(scores: BudgetScores) -> Row | None:
-    """Return that of the rules worth printing that looks at the model and has the lowest mean regret; None without."""
+    """Return the printed rule that reads the model and has the lowest mean regret; None without one."""
     return _best(shown_strategies(scores), "readings", "labels")
 
 
 def best_control(scores: BudgetScores) -> Row | None:
-    """Return that of the rules worth printing that looks at no model and has the lowest mean regret; None without."""
+    """Return the printed rule that reads no model and has the lowest mean regret; None without one."""
     return _best(shown_strategies(scores), "nothing")
 
 
@@ -257,7 +257,7 @@ def _best(strategies: Sequence[Row], *needs: Needs) -> Row | None:
 
 
 def is_better(rule: Row, control: Row) -> bool | None:
-    """Return whether a rule is better than looking at no model; None where their intervals overlap."""
+    """Return whether a rule beats reading no model; None if their intervals overlap."""
     if rule.mean.value >= control.mean.value:
         return False
     if rule.mean.interval is None or control.mean.interval is None:
@@ -266,9 +266,9 @@ def is_better(rule: Row, control: Row) -> bool | None:
 
 
 def worth_printing(names: Iterable[str]) -> list[str]:
-    """Return the rules to print beside strategies by default: controls, one of each kind, and published rivals.
+    """Return the rules to print with strategies by default: controls, one of each kind, and published rivals.
 
-    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
+    Among rules on CKA with several references, it is the one with the MLM model of another seed, or the first.
     """
     names, printed = list(names), []
     for pattern in WORTH_PRINTING:
@@ -280,13 +280,13 @@ def worth_printing(names: Iterable[str]) -> list[str]:
 
 
 def shown_strategies(budget: BudgetScores) -> list[Row]:
-    """Return the strategies that train, and the rules to print beside them."""
+    """Return the strategies that train, and the rules to print with them."""
     rules = [rule.name for rule in budget.rules]
     hidden = set(rules) - set(worth_printing(rules))
     return [strategy for strategy in budget.strategies if strategy.name not in hidden]
 
 
-# ---- tables: a row a strategy or rule --------------------------------------------------------------------------------
+# ---- tables: one row per strategy or rule ----------------------------------------------------------------------------
 
 
 def strategies_table(strategies: Sequence[Row]) -> Table:
@@ -298,46 +298,46 @@ def strategies_table(strategies: Sequence[Row]) -> Table:
         "crossed:regret* held:coverage set_size enough:sufficient seen source",
         models={"of": lambda row: len(row.outcomes), "form": ""},
         regret={
-            "meaning": "Points below the best layer on the test items, the mean.",
+            "meaning": "Mean points below the best layer on the test items.",
             "quantity": Quantity("mean regret, points", "test", "lower"),
         },
-        items={"meaning": "Error of the regret over test items, at most: as if all models of a task erred alike."},
-        seeds={"meaning": "Error of the regret over seeds, which are the models' own."},
+        items={"meaning": "Upper limit of the regret's error over test items, for equal errors within a task."},
+        seeds={"meaning": "Error of the regret over seeds, which differ between models."},
         ninth={"title": "90 %", "meaning": "The 90 % quantile of the regret."},
-        crossed={"meaning": "Against the layer that other seeds and items choose."},
+        crossed={"meaning": "Regret against the layer that other seeds and items choose."},
         cost={"form": lambda share: f"{100 * share:.1f} %", "meaning": "Mean share of the paper's sweep."},
-        held={"form": percent, "meaning": "Sets that hold the best layer, the mean chance; none without sets."},
-        set_size={"title": "in set", "form": ".1f", "meaning": "Mean layers in the sets."},
-        enough={"form": percent, "meaning": "Mean chance that the layer said to be within half a point of it is so."},
-        seen={"of": lambda row: not row.fresh, "title": "seen seeds", "meaning": "Scored on seeds it looked at."},
-        source={"meaning": "Who proposed it, or what it is a control for."},
+        held={"form": percent, "meaning": "Mean chance that the set contains the best layer; empty without sets."},
+        set_size={"title": "in set", "form": ".1f", "meaning": "Mean number of layers in the sets."},
+        enough={"form": percent, "meaning": "Mean chance that the layer stated to be within half a point is so."},
+        seen={"of": lambda row: not row.fresh, "title": "seen seeds", "meaning": "Scored on seeds that it read."},
+        source={"meaning": "Author, or purpose of a control."},
     )
 
 
 def rules_table(rules: Sequence[Row], title: str) -> Table:
-    """Return how each rule calls drops."""
+    """Return the drop predictions of each rule."""
     return _scores_table(
         rules,
         title,
         "rule:name precision* recall* onset:onset_error* f1* regret:mean_regret* median:median_regret* cost* "
         "labels:labelled parameters missing",
         labels={"meaning": "Reads labels."},
-        parameters={"meaning": "Tuned on other families; 0 for a rule that stands as it is."},
-        missing={"meaning": "Models without what the rule reads; it calls no drop of them."},
-        precision={"meaning": "Of its calls of a drop; none where it makes none."},
-        recall={"meaning": "Of the models that drop."},
+        parameters={"meaning": "Parameters tuned on other families; 0 for a rule without any."},
+        missing={"meaning": "Models without the rule's readings; it predicts no drop for them."},
+        precision={"meaning": "Precision of its drop predictions; empty without any."},
+        recall={"meaning": "Recall over the models that drop."},
         f1={"title": "F1"},
-        onset={"meaning": "Mean error in layers where there is a drop; a missed one is behind the last layer."},
-        cost={"meaning": "Of fine-tuning the layer that is called and the last one.", "more": True},
+        onset={"meaning": "Mean error in layers if there is a drop; a missed one counts as after the last layer."},
+        cost={"meaning": "Cost of fine-tuning the predicted layer and the last one.", "more": True},
     )
 
 
 FIRST = ("strategy", "needs", "models", "regret", "regret_interval", "cost", "rule", "precision", "recall", "onset")
-"""Columns that screens show unless all are asked for."""
+"""Columns that screens show by default."""
 
 
 def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str, Any]) -> Table:
-    """Return a column a name, or `name:number`; of a score with a star the interval has a column beside it."""
+    """Return one column per name, or `name:number`; a score with a star gets a column with its interval."""
     columns = list[Column]()
     for place in names.split():
         name, _, number = place.removesuffix("*").partition(":")

@@ -1,6 +1,6 @@
-"""Scores over models, with intervals from redrawing what they have in common. Knows numbers only.
+"""Scores over models, with bootstrap intervals over clusters of similar models. Knows numbers only.
 
-Strategies played on recorded runs get a regret and a cost, see `score_strategies`.
+Strategies replayed on recorded runs get a regret and a cost, see `score_strategies`.
 """
 
 import math
@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
-# ---- redrawn models ------------------------------------------------------------------------------------------------
+# ---- resampled models ----------------------------------------------------------------------------------------------
 
 
 def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
@@ -43,8 +43,8 @@ def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
 def expanded(level: float, clusters: int) -> float:
     """Return the percentile level at which a bootstrap over few clusters covers a mean as often as `level` says.
 
-    A bootstrap of n clusters is narrower than Student's t by its quantile and by sqrt(1 - 1 / n): of six that are
-    normal, percentiles for 95 % hold their mean in 86 %, those for this level in 93 %; of skewed ones in 80 and 87 %.
+    A bootstrap of n clusters is narrower than Student's t by its quantile and by sqrt(1 - 1 / n): for six normal ones,
+    95 % percentiles cover their mean in 86 %, those for this level in 93 %; for skewed ones in 80 and 87 %.
 
     Source: Hesterberg 2015 (The American Statistician 69), expanded percentiles.
     """
@@ -55,7 +55,7 @@ def expanded(level: float, clusters: int) -> float:
 
 
 def ratio(above: Array, below: Array) -> Array:
-    """Return above / below, NaN where that is not defined."""
+    """Return above / below, NaN if undefined."""
     ratios: Array = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
     return ratios
 
@@ -63,7 +63,7 @@ def ratio(above: Array, below: Array) -> Array:
 def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Array:
     """Return a quantile, by default the median, of values weighted by each row of (draws, values) counts.
 
-    Between two values that divide the whole just so it is their mean; NaN where no value counts.
+    Between two values that split the counts equally it is their mean; NaN if all counts are 0.
     """
     order = np.argsort(values, kind="stable")
     ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
@@ -78,16 +78,16 @@ class Redraws:
     """Bootstrap weights of models, and the statistics computed with them."""
 
     counts: Array
-    """(draws, models): how often each model counts; once in the first row."""
+    """How often each model counts, (draws, models); the first row is all ones."""
     level: float
     """Confidence level of the intervals."""
 
     def of(self, rows: Sequence[int]) -> "Redraws":
-        """Return those of some models."""
+        """Return the redraws of some models."""
         return Redraws(counts=self.counts[:, rows], level=self.level)
 
     def total(self, values: Iterable[float] | Array) -> Array:
-        """Return (draws,): the sum of (models,) values, each as often as its model counts."""
+        """Return the sum of (models,) values, each as often as its model counts, (draws,)."""
         totals: Array = self.counts @ np.asarray(values if isinstance(values, np.ndarray) else list(values))
         return totals
 
@@ -102,7 +102,7 @@ class Redraws:
         return mean
 
     def mean_of_some(self, values: Sequence[float | None]) -> Statistic | None:
-        """Return the mean over the models that have a value; None where none has."""
+        """Return the mean over the models with a value; None without any."""
         rows = [row for row, value in enumerate(values) if value is not None]
         numbers = np.array([values[row] for row in rows], dtype=np.float64)
         some = self.of(rows)
@@ -115,7 +115,7 @@ class Redraws:
         return quantile
 
     def score_of(self, values: Array) -> Statistic | None:
-        """Return the first of (draws,) values with percentiles of the others; None where it is not defined."""
+        """Return the first of (draws,) values with percentiles of the others; None if undefined."""
         value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
         if np.isnan(value):
             return None
@@ -129,15 +129,15 @@ class Redraws:
 
 
 def score_strategies(models: Sequence[Recorded], strategies: Sequence[Strategy], redraws: Redraws) -> tuple[Row, ...]:
-    """Score each strategy on the models that have the data it needs; without any such model it is left out.
+    """Score each strategy on the models with the data it needs; without any such model it is omitted.
 
     Args:
-        models: With their records.
+        models: Models with their recorded runs.
         strategies: Ways to choose a layer.
-        redraws: Of the models.
+        redraws: Redraws of the models.
 
     Returns:
-        The cheapest first, of equals that with the smallest mean distance to the best layer.
+        Rows by ascending cost; ties by mean distance to the best layer.
     """
     scored = []
     for number, strategy in enumerate(strategies):
@@ -157,7 +157,7 @@ def score_strategies(models: Sequence[Recorded], strategies: Sequence[Strategy],
 def _outcome(model: Recorded, choices: Sequence[Answer]) -> StrategyOutcome:
     tuned = model.tuned
     every = range(len(tuned.seeds))
-    # of seeds that a choice did not look at; of all where it looked at all
+    # scored on unread seeds, or on all if the choice read all
     seeds = [[seed for seed in every if seed not in choice.seeds] or list(every) for choice in choices]
     of_items = [item_variance(tuned, choice.layer, _best(model, on)) for choice, on in zip(choices, seeds, strict=True)]
     of_one = seed_variance(tuned)
@@ -204,7 +204,7 @@ def _scores(
     *,
     fresh: bool,
 ) -> Row:
-    # a row a choice; those of a model share its weight
+    # one row per choice; those of a model share its weight
     weights = np.concatenate([np.full(len(outcome.layers), 1 / len(outcome.layers)) for outcome in outcomes])
     rows = np.repeat(np.arange(len(outcomes)), [len(outcome.layers) for outcome in outcomes])
     choices = Redraws(counts=redraws.counts[:, rows] * weights, level=redraws.level)
@@ -231,7 +231,7 @@ def _scores(
 
 
 def _error_of_mean(errors: Sequence[float | None], groups: Iterable[object]) -> float | None:
-    """Return the standard error of a mean whose errors go together within groups and are independent between them."""
+    """Return the standard error of a mean whose errors are correlated within groups and independent between them."""
     sums: defaultdict[object, float] = defaultdict(float)
     for error, group in zip(errors, groups, strict=True):
         if error is None:

@@ -1,6 +1,6 @@
-"""Strategies that choose a layer, replayed on recorded runs: what each looks at, and what that costs. Numbers only.
+"""Strategies that choose a layer, replayed on recorded runs, with the price of what each one reads. Numbers only.
 
-A strategy sees validation scores of runs that it pays for, and readings for nothing; never test scores. Costs are
+A strategy pays for validation scores of runs and reads embeddings for free; it never sees test scores. Costs are
 shares of the paper's sweep, every layer with five seeds; a step at layer l costs l + 1 blocks.
 """
 
@@ -23,37 +23,37 @@ from layerprobe.stats.values import best_of
 Array = NDArray[np.float64]
 PAPER_SEEDS = 5
 FIND_BUDGETS = (0.05, 0.10, 0.15, 0.20)
-"""Shares of the paper's sweep."""
+"""Budgets of `find`, as shares of the paper's sweep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A strategy's answer for one model; of an entry's the bench itself says what it cost and what it looked at."""
+    """A strategy's answer for one model; for entries the bench itself records the cost and what was read."""
 
     layer: int
-    """That it takes."""
+    """Chosen layer."""
     stated: tuple[int, ...] | None = None
-    """The set of layers that it says holds the best one."""
+    """Set of layers stated to contain the best one."""
     sufficient: int | None = None
-    """The smallest layer that it says is no worse than the best by more than half a point."""
+    """Smallest layer stated to be at most half a point worse than the best."""
     cost: float = 0.0
-    """Share of the paper's sweep, of choosing alone: a final run of the chosen layer is not in it."""
+    """Cost of choosing, as a share of the paper's sweep; a final run of the chosen layer is not included."""
     seeds: tuple[int, ...] = ()
-    """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
+    """Positions of the TMFT seeds that it read; it is scored on the others, if any."""
     needs: Needs | None = None
-    """What it looked at, of a strategy that does not say."""
+    """What it read, if the strategy does not declare it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recorded:
-    """A model with all its runs under one budget of fine-tuning, on which searches can be replayed."""
+    """A model with all its runs under one fine-tuning budget, for replaying searches."""
 
     entry: ZooEntry
     tuned: TunedLayers
 
     @property
     def n_layers(self) -> int:
-        """Layers, the embedding output among them."""
+        """Number of layers, including the embedding output."""
         return self.tuned.n_layers
 
     @property
@@ -67,17 +67,17 @@ class Recorded:
 
     @property
     def searchable(self) -> bool:
-        """Whether searches can be played: errors over validation items are known."""
+        """Whether searches can be replayed: errors over validation items are recorded."""
         return self.tuned.validation_errors is not None
 
     @property
     def infonce(self) -> tuple[float, ...] | None:
-        """By layer, as searches have it."""
+        """InfoNCE by layer, as searches use it."""
         metrics = self.entry.metrics
         return metrics[INFONCE].values if self.searchable and INFONCE in metrics else None
 
     def best_of(self, layers: Iterable[int], seeds: tuple[int, ...]) -> Answer:
-        """Return the layer of the highest mean over seeds on validation, for a run of every layer with every seed."""
+        """Return the layer with the highest validation mean over seeds, for a run of every layer with every seed."""
         tried = sorted(layers)
         means = np.array(self.tuned.validation)[np.ix_(tried, seeds)].mean(axis=1).tolist()
         return Answer(layer=tried[best_of(means)], cost=self.share(len(seeds) * _block_steps(tried)), seeds=seeds)
@@ -85,11 +85,11 @@ class Recorded:
     def search(self, budget_steps: float, *, first: int = 0) -> Answer | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
-        A seed is left, where there are three, to score the choice on. The search is given the seeds in a circle from
-        the one at position `first` on.
+        With at least three seeds, one is left for scoring the choice. The search uses the seeds cyclically,
+        starting at position `first`.
 
         Returns:
-            None where the budget is too small for the first run.
+            None if the budget is too small for the first run.
         """
         n_blocks, n_seeds = self.n_layers - 1, len(self.tuned.seeds)
         settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds)
@@ -119,9 +119,9 @@ class Recorded:
         )
 
     def evidence(self, runs: Sequence[tuple[int, int]], *, first: int = 0) -> Evidence:
-        """Return what runs scored on validation, with their errors over items; seeds count from the first.
+        """Return the validation scores of runs, with their errors over items; seeds count from the first.
 
-        Readings say how far layers lie from each other, and where to look first.
+        Readings set the similarity of layers, and where to start.
         """
         tuned, errors, metrics = self.tuned, self.tuned.validation_errors, self.entry.metrics
         assert errors is not None
@@ -145,15 +145,15 @@ class Strategy:
 
     name: str
     source: str
-    """Who proposed it, or what it is a control for."""
+    """Author, or purpose of a control."""
     needs: Needs | None
-    """What it looks at; None: that of each choice, which says so."""
+    """What it reads; None: each choice declares it."""
     choose: Callable[[Recorded], Sequence[Answer]]
-    """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
+    """Equally likely choices, for example one per starting seed; empty if the records lack what it needs."""
 
 
 def training_strategies() -> list[Strategy]:
-    """Return the strategies that train; those that read alone are rules, see `rule_strategy`."""
+    """Return the strategies that train; those that only read are rules, see `rule_strategy`."""
     return [
         *map(scan, _SCAN_SOURCES),
         *(find(budget) for budget in FIND_BUDGETS),
@@ -164,7 +164,7 @@ def training_strategies() -> list[Strategy]:
 
 
 def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str, needs: Needs) -> Strategy:
-    """Return the strategy that follows a rule, given the layers it recommends for each model."""
+    """Return the strategy that follows a rule, given its recommended layers for each model."""
     return _strategy(
         name, source, lambda model: (Answer(layer=layer, cost=0.0) for layer in layers[model.entry.name]), needs=needs
     )
@@ -173,7 +173,7 @@ def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str
 def _strategy(
     name: str, source: str, choices: Callable[[Recorded], Iterable[Answer | None]], *, needs: Needs = "training"
 ) -> Strategy:
-    """Return the strategy of some choices; those of None do not count."""
+    """Return the strategy of some choices; None values are dropped."""
 
     def choose(model: Recorded) -> list[Answer]:
         return [choice for choice in choices(model) if choice is not None]
@@ -185,10 +185,10 @@ def _strategy(
 
 
 def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
-    """Return the sweep of every layer with so many seeds, which takes the highest mean on validation.
+    """Return the sweep of every layer with `n_seeds` seeds, which selects the highest validation mean.
 
-    With a step of 2 it is of every second layer, from the last on: of 12 blocks the fixed layers 2, 4, ..., 12 of
-    Starbucks, which are trained one by one here.
+    With a step of 2 it covers every second layer, down from the last: for 12 blocks the fixed layers 2, 4, ..., 12 of
+    Starbucks, trained one by one here.
     """
 
     def choices(model: Recorded) -> Iterator[Answer]:
@@ -204,9 +204,9 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
 
 
 def once(budget: float) -> Strategy:
-    """Return the strategy that fine-tunes the layers of highest InfoNCE once each, and takes the best on validation.
+    """Return the strategy that fine-tunes the layers of highest InfoNCE once each, and selects the best on validation.
 
-    It takes the layers whose runs the budget, a share of the paper's sweep, still pays for, and leaves out others.
+    It trains the layers that the budget, a share of the paper's sweep, still pays for, and skips others.
     """
 
     def choices(model: Recorded) -> Iterator[Answer]:
@@ -222,7 +222,7 @@ def once(budget: float) -> Strategy:
 
 
 def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
-    """Return the layers that a budget pays for, taken in order; at least the first.
+    """Return the layers that a budget pays for, in order; at least the first.
 
     Examples:
         >>> _affordable([5, 8, 1, 0], 9.0)
@@ -239,7 +239,7 @@ def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
 
 
 def scan(weighting: Weighting) -> Strategy:
-    """Return the strategy that takes the best layer of a scan's validation curve."""
+    """Return the strategy that selects the best layer of a scan's validation curve."""
 
     def choices(model: Recorded) -> Iterator[Answer]:
         for run in model.tuned.whole_scans(weighting):
@@ -275,7 +275,7 @@ def _block_steps(layers: Iterable[int]) -> int:
 
 
 def _subsets(n: int, size: int) -> list[tuple[int, ...]]:
-    """Return every run of `size` consecutive numbers on a circle of n; only one where size is n.
+    """Return all runs of `size` consecutive numbers on a circle of n; only one if size is n.
 
     Examples:
         >>> _subsets(3, 2)

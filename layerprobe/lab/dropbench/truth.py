@@ -1,11 +1,11 @@
-"""Whether a model drops, which layers may be best and the regret of a choice, from TMFT scores of every layer.
+"""Whether a model drops, which layers may be best, and the regret of a choice, from TMFT scores of every layer.
 
-The best layer of a sweep is chosen from noisy scores, so its own score is too good to be true. Here the layer is
+The best layer of a sweep is chosen from noisy scores, so its own score is too optimistic. Here the layer is
 chosen for each seed by the scores of the other seeds on one half of the test items, and scored by that seed on the
-other half, and the other way round: what somebody would get who looked again. Entries that have no halves were chosen
-by validation. With a single seed there are no others, the layer is chosen and scored by the same run.
+other half, and vice versa: the result of an independent check. Entries without halves choose
+by validation. With a single seed the layer is chosen and scored by the same run.
 
-What the objective of a pretraining changes is said of each model of a zoo and its MLM twin, paired by seed.
+The effect of a pretraining objective is the difference of each model from its MLM twin, paired by seed.
 Knows numbers only.
 """
 
@@ -33,26 +33,26 @@ from layerprobe.stats.values import best_of
 Array = NDArray[np.float64]
 
 MARGIN = 0.5
-"""Points of the primary metric x 100: less than this does not justify another layer."""
+"""Points of the primary metric x 100: a smaller gain does not justify another layer."""
 DRAWS = 4000
-"""Of the errors of all layers, for the set of the best ones."""
+"""Draws of the errors of all layers, for the set of the best ones."""
 
 
 def truth(tuned: TunedLayers) -> Truth:
-    """Say whether the last layer scores lower than an earlier one, by more than noise, and from which layer on.
+    """Return whether the last layer scores significantly lower than an earlier one, and from which layer on.
 
-    There is a drop where an earlier layer is best over all seeds and the effect, the regret of the last layer, exceeds
+    There is a drop if an earlier layer is best over all seeds and the effect, the regret of the last layer, exceeds
 
-        t = max(0.5, q e),   e^2 = 2 s^2 / seeds + what other items would do to the difference of best and last,
+        t = max(0.5, q e),   e^2 = 2 s^2 / seeds + variance over items of the difference of best and last,
 
-    s^2 the variance that is left of the test scores when each layer and each seed has its mean, which pools the noise
+    with s^2 the residual variance of the test scores after removing means of layers and seeds, which pools the noise
     of all layers, and q Student's 95 % quantile with the degrees of freedom of both parts, see `crossed`.
 
-    The onset is the first of the final run of layers whose mean test score lies more than t below that of the best
+    The onset is the first of the final run of layers with mean test scores more than t below that of the best
     layer; with a drop the last layer always counts.
     """
     means, last = np.array(tuned.test).mean(axis=1), tuned.n_layers - 1
-    # of entries without halves by validation, as `regrets` chooses there
+    # entries without halves choose by validation, as in `regrets`
     best = best_of(np.mean(tuned.test if tuned.halves else tuned.validation, axis=1).tolist())
     error, threshold = _noise(tuned, best, last)
     effect = float(regrets(tuned)[last])
@@ -73,10 +73,10 @@ def truth(tuned: TunedLayers) -> Truth:
 
 
 def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
-    """Return the layers that may be the best on the test split: the best one is among them at the level.
+    """Return the layers that may be the best on the test split: the set contains the best one at the level.
 
-    A layer l is left out where its distance from the highest, max_k m_k - m_l, is larger than the errors alone would
-    make it in a share `level` of all studies if all layers were as good.
+    A layer l is excluded if its distance from the highest, max_k m_k - m_l, is larger than the errors alone would
+    make it in a share `level` of all studies with equally good layers.
 
     Source: Hsu 1984 (Annals of Statistics 12, 1136-1144), multiple comparisons with the best, by simulation.
     """
@@ -87,13 +87,13 @@ def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
 
 
 def chances_of_best(tuned: TunedLayers) -> Array:
-    """Return (layers,): how often each is the best where the mean test scores are redrawn within their errors."""
+    """Return how often each layer is the best when the mean test scores are redrawn within their errors, (layers,)."""
     shares: Array = np.bincount(_redrawn_means(tuned).argmax(axis=1), minlength=tuned.n_layers) / DRAWS
     return shares
 
 
 def chances_within(tuned: TunedLayers, tolerance: float = MARGIN) -> Array:
-    """Return (layers,): how often each is within the tolerance of the best where the mean test scores are redrawn."""
+    """Return how often each layer is within the tolerance of the best when mean test scores are redrawn, (layers,)."""
     drawn = _redrawn_means(tuned)
     shares: Array = (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
     return shares
@@ -105,15 +105,15 @@ def _redrawn_means(tuned: TunedLayers) -> Array:
 
 
 def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
-    """Return how many points each layer scores below the best one that other items and seeds would choose.
+    """Return the points that each layer scores below the best one chosen by other items and seeds.
 
     Args:
         tuned: The scores.
-        seeds: Positions of the seeds to look at; all by default.
+        seeds: Positions of the seeds to use; all by default.
 
     Returns:
-        (layers,) mean over seeds, and over both halves, of the score of the layer that is chosen by the other seeds'
-        scores on the other half, less that of each layer; can be negative.
+        (layers,) mean over seeds, and over both halves, of the score of the layer chosen by the other seeds'
+        scores on the other half, minus that of each layer; can be negative.
     """
     first, second = tuned.halves or (tuned.validation, tuned.test)
     chosen_by = [(first, second), (second, first)] if tuned.halves else [(first, second)]
@@ -123,9 +123,9 @@ def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
 
 
 def distances(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
-    """Return (layers,): how many points each layer's mean test score lies below the highest one; at least 0.
+    """Return the points of each layer's mean test score below the highest one, (layers,); at least 0.
 
-    The highest of noisy scores is too good to be true, so this is more than `regrets`.
+    The highest of noisy scores is too optimistic, so this exceeds `regrets`.
     """
     test = np.array(tuned.test)
     means = test.mean(axis=1) if seeds is None else test[:, list(seeds)].mean(axis=1)
@@ -134,7 +134,7 @@ def distances(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
 
 
 def item_variance(tuned: TunedLayers, first: int, second: int) -> float | None:
-    """Return the variance over test items of the difference of two layers, over seeds without end; None if unknown."""
+    """Return the variance over test items of the difference of two layers, without noise of seeds; None if unknown."""
     if tuned.test_errors is None:
         return None
     common = tuned.test_errors.of_layers
@@ -142,7 +142,7 @@ def item_variance(tuned: TunedLayers, first: int, second: int) -> float | None:
 
 
 def seed_variance(tuned: TunedLayers) -> float | None:
-    """Return s^2, the variance of test scores that is left when each layer and seed has its mean; None for one seed."""
+    """Return s^2, the residual variance of test scores without means of layers and seeds; None for one seed."""
     test = np.array(tuned.test)
     freedom = _seed_freedom(tuned)
     if freedom == 0:
@@ -164,7 +164,7 @@ def cost_share(layers: Collection[int], n_blocks: int) -> float:
 
 
 def _below_chosen(choosing: Array, scoring: Array, seeds: Sequence[int] | None) -> Array:
-    """Return (layers,): what each layer scores below the one that the other seeds choose, in the mean over seeds."""
+    """Return the points of each layer below the one chosen by the other seeds, mean over seeds, (layers,)."""
     if seeds is not None:
         choosing, scoring = choosing[:, list(seeds)], scoring[:, list(seeds)]
     n_seeds = scoring.shape[1]
@@ -175,7 +175,7 @@ def _below_chosen(choosing: Array, scoring: Array, seeds: Sequence[int] | None) 
 
 
 def _noise(tuned: TunedLayers, best: int, last: int) -> tuple[float | None, float]:
-    """Return the standard error of the difference of two layers' means, and what a drop must exceed."""
+    """Return the standard error of the difference of two layers' means, and the threshold of a drop."""
     of_one, of_items = seed_variance(tuned), item_variance(tuned, best, last)
     of_seeds = 2 / len(tuned.seeds) * (of_one or 0.0)
     variance = of_seeds + (of_items or 0.0)
@@ -193,7 +193,7 @@ def _seed_freedom(tuned: TunedLayers) -> int:
 
 
 def _errors_of_means(tuned: TunedLayers) -> Array:
-    """Return (draws, layers) errors of the mean test scores, over items and seeds as far as these are known."""
+    """Return (draws, layers) errors of the mean test scores, over items and seeds as far as known."""
     n, n_seeds = tuned.n_layers, len(tuned.seeds)
     normal, chi2 = _standard_draws(n, _seed_freedom(tuned))
     drawn: Array = normal[0] * math.sqrt((seed_variance(tuned) or 0.0) / n_seeds) / np.sqrt(chi2)[:, None]
@@ -205,7 +205,7 @@ def _errors_of_means(tuned: TunedLayers) -> Array:
 
 @functools.cache
 def _standard_draws(n: int, freedom: int) -> tuple[Array, Array]:
-    """Return (2, draws, n) standard normals, and (draws,) of chi square by its degrees of freedom."""
+    """Return (2, draws, n) standard normals, and (draws,) of chi square over its degrees of freedom."""
     rng = np.random.default_rng(0)
     normal = rng.standard_normal((2, DRAWS, n))
     return normal, rng.chisquare(freedom, DRAWS) / freedom if freedom else np.ones(DRAWS)
@@ -213,40 +213,40 @@ def _standard_draws(n: int, freedom: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveEffect:
-    """How the drop of an objective differs from that of masked language modelling with the same seed, paired."""
+    """Difference between the drop of an objective and that of masked language modelling with the same seed, paired."""
 
     family: str
     task: str
-    """What was fine-tuned on."""
+    """Task of the fine-tuning."""
     size: str | None
     """None for all sizes together."""
     budget: str
-    """Of the fine-tuning."""
+    """Budget of the fine-tuning."""
     models: tuple[str, ...]
-    """By name, each with its twin."""
+    """Names of the models, each with a twin."""
     values: tuple[float, ...]
-    """Drops of these models: test score of the best layer less that of the last one, x 100, see `truth`."""
+    """Drops of these models: test score of the best layer minus that of the last one, x 100, see `truth`."""
     twins: tuple[float, ...]
-    """Of the MLM models of the same size and seed."""
+    """Drops of the MLM models of the same size and seed."""
     difference: Interval | None
-    """Of the means value - twin, over pairs as over seeds; None for one pair."""
+    """Interval of mean(value - twin), with pairs as replicates; None for one pair."""
 
     @property
     def mean(self) -> float:
-        """Of the differences value - twin."""
+        """Mean of the differences value - twin."""
         return fmean(map(operator.sub, self.values, self.twins))
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of that mean, Student's t."""
+        """Student's interval of that mean."""
         return None if self.difference is None else self.difference.interval
 
 
 def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> tuple[ObjectiveEffect, ...]:
-    """Compare the drop of each model with that of its MLM twin, which began with the same weights and batches.
+    """Compare the drop of each model with that of its MLM twin, which started with the same weights and batches.
 
-    The mean over seeds of the differences has Student's t interval; not corrected for how many effects there are.
-    Entries without a twin are left out. The effects are by task, family, budget and size in the order of the entries.
+    The mean difference over seeds has Student's t interval, without correction for the number of effects.
+    Entries without a twin are skipped. The effects are by task, family, budget and size in the order of the entries.
     """
     twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
     pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
@@ -280,7 +280,7 @@ def _place(entry: ZooEntry) -> tuple[object, ...]:
 
 
 def effects_table(effects: Sequence[ObjectiveEffect], level: float) -> Table:
-    """Return a row an effect."""
+    """Return one row per effect."""
     column, quantity = columns_of(effects), Quantity("points, best layer less last layer")
     return Table(
         columns=(
@@ -290,7 +290,7 @@ def effects_table(effects: Sequence[ObjectiveEffect], level: float) -> Table:
             column("size", lambda effect: effect.size or "all"),
             column("value", lambda effect: fmean(effect.values), form="+.2f", quantity=quantity),
             column("seeds", lambda effect: effect.values, form="+.2f", shown=False),
-            column("twin", lambda effect: fmean(effect.twins), title="of the twin", form="+.2f", quantity=quantity),
+            column("twin", lambda effect: fmean(effect.twins), title="twin's drop", form="+.2f", quantity=quantity),
             column("difference", lambda effect: effect.mean, form="+.2f"),
             column("interval", title=f"{in_percent(level)} interval", form="+.2f", interval=True),
             column("pairs", lambda effect: len(effect.values)),

@@ -1,4 +1,4 @@
-"""DropBench's zoo: models whose drops are known from fine-tuning, and their files, a JSON file each zoo."""
+"""DropBench's zoo: models whose drops are known from fine-tuning, and their files, one JSON file per zoo."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from layerprobe.similarity.values import Matrix
 TWIN: Literal["mlm"] = "mlm"
 """The objective that all others are compared with."""
 SAME_SEED, OTHER_SEED = "mlm twin, same seed", "mlm twin, other seed"
-"""References of CKA; the second one is all that an MLM model itself has, and so the noise floor."""
+"""References of CKA; an MLM model itself has only the second one, which is the noise floor."""
 
 RunName = tuple[int, int]
 """Layer and seed of a run."""
@@ -28,26 +28,26 @@ RunName = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemErrors:
-    """How the scores of TMFT on the same items go together over other items, in squared points.
+    """Covariances over items of TMFT scores on the same items, in squared points.
 
-    The covariance of two runs is that of their layers, and of a run with itself also what it has of its own.
+    The covariance of two runs is that of their layers; a run's variance adds its own part.
     """
 
     n_items: int
     units: float
-    """How many items that share no text they are worth, see `item_units`."""
+    """Effective number of items that share no text, see `item_units`."""
     common: Matrix
-    """Lower triangle by layers: what runs of different seeds have in common; in some zoos scans follow."""
+    """Lower triangle by layers: covariance of runs with different seeds; in some zoos scans follow."""
     own: tuple[float, ...]
-    """By layer: what a run has beyond that; 0 for a single seed, of which it is unknown."""
+    """Additional variance of a run, by layer; 0 for a single seed, where it is unknown."""
     own_of_scan: Matrix = ()
-    """Of scans, in zoos of before; nothing reads it."""
+    """For scans, in older zoos; unused."""
     weighting: Weighting | None = None
-    """Of these scans."""
+    """Weighting of these scans."""
 
     @property
     def of_layers(self) -> NDArray[np.float64]:
-        """(layers, layers): covariance of the mean scores of TMFT over seeds without end."""
+        """Covariance of mean TMFT scores over infinitely many seeds, (layers, layers)."""
         n_layers = len(self.own)
         whole = np.zeros((n_layers, n_layers))
         for i, row in enumerate(self.common[:n_layers]):
@@ -55,7 +55,7 @@ class ItemErrors:
         return whole
 
     def covariance(self, runs: Sequence[RunName]) -> NDArray[np.float64]:
-        """Return (runs, runs): how the scores of different runs go together over items."""
+        """Return the covariance of the scores of different runs over items, (runs, runs)."""
         layers = [layer for layer, _ in runs]
         covariance: NDArray[np.float64] = self.of_layers[np.ix_(layers, layers)]
         return covariance + np.diag([self.own[layer] for layer in layers])
@@ -68,11 +68,11 @@ class ScanScores:
     weighting: Weighting
     seed: int
     epochs: tuple[tuple[float | None, ...], ...]
-    """epochs[epoch][layer] on validation, x 100; None where the layer failed."""
+    """epochs[epoch][layer] on validation, x 100; None if the layer failed."""
     validation: tuple[float | None, ...]
-    """By layer, of the epoch that is best in the mean over layers."""
+    """Validation scores by layer, at the epoch with the best mean over layers."""
     test: tuple[float | None, ...]
-    """The same on the test split."""
+    """Test scores by layer, at the same epoch."""
 
     @property
     def whole(self) -> bool:
@@ -85,84 +85,84 @@ class TunedLayers:
     """Fine-tuning scores of every layer of a model under one budget."""
 
     protocol: Protocol
-    """The budget."""
+    """Protocol of the budget."""
     steps: int
     """Optimiser steps of one run; a step costs about (layer + 1) blocks."""
     seeds: tuple[int, ...]
-    """Of the runs of every layer."""
+    """Seeds of the runs of every layer."""
     validation: Matrix
-    """validation[layer][seed]: the task's primary metric x 100, of the epoch that is best by it."""
+    """validation[layer][seed]: the task's primary metric x 100, at the epoch where it is best."""
     test: Matrix
     """test[layer][seed]: the same on the test split."""
     epochs: tuple[Matrix, ...] = ()
-    """epochs[layer][seed][epoch]: validation after each epoch; empty where it was not kept, as is what follows."""
+    """epochs[layer][seed][epoch]: validation after each epoch; empty if not recorded, like the following fields."""
     halves: tuple[Matrix, ...] = ()
-    """halves[half][layer][seed]: test scores on two random halves of the test items, to choose by one alone."""
+    """halves[half][layer][seed]: test scores on two random halves of the test items, for choosing by one of them."""
     validation_errors: ItemErrors | None = None
-    """Of validation scores over items."""
+    """Errors of validation scores over items."""
     test_errors: ItemErrors | None = None
-    """Of test scores over items."""
+    """Errors of test scores over items."""
     scans: tuple[ScanScores, ...] = ()
-    """By weighting and seed."""
+    """Scans by weighting and seed."""
 
     @property
     def n_layers(self) -> int:
-        """Layers, the embedding output among them."""
+        """Number of layers, including the embedding output."""
         return len(self.test)
 
     def whole_scans(self, weighting: Weighting) -> list[ScanScores]:
-        """Return the scans of a weighting of which no layer failed."""
+        """Return the scans of a weighting without failed layers."""
         return [scan for scan in self.scans if scan.weighting == weighting and scan.whole]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooEntry:
-    """One pretrained model: what a predictor may read of it, and what fine-tuning showed."""
+    """One pretrained model: readings for predictors, and fine-tuning results."""
 
     name: str
     """Unique in the zoo."""
     family: str
     """The pretraining objective; predictors are tuned on other families than they are scored on."""
     size: str
-    """Such as tiny or small."""
+    """Name of the size, such as tiny or small."""
     seed: int
-    """Of the pretraining."""
+    """Seed of the pretraining."""
     corpus: str
-    """What it was pretrained on."""
+    """Corpus of the pretraining."""
     task: str
-    """What it was fine-tuned on."""
+    """Task of the fine-tuning."""
     metric: str
-    """The task's primary metric, which all scores are of."""
+    """The task's primary metric, for all scores."""
     n_blocks: int
     """Layers count from 0 to this."""
     budgets: dict[str, TunedLayers]
-    """The truth by budget of fine-tuning, such as gentle and converged."""
+    """Fine-tuning scores by budget, such as gentle and converged."""
     cka: dict[str, LayerCurve] = field(default_factory=dict)
-    """By reference, such as "mlm twin, same seed"; never against the model itself."""
+    """CKA by reference, such as "mlm twin, same seed"; never with the model itself."""
     metrics: dict[str, LayerCurve] = field(default_factory=dict)
-    """What needs neither labels nor a reference, by the names of readings."""
+    """Readings without labels or a reference, by name."""
     labelled: dict[str, LayerCurve] = field(default_factory=dict)
-    """What needs labels and no fine-tuning, on the validation split, by the names of readings."""
+    """Readings with labels but without fine-tuning, on the validation split, by name."""
 
     @property
     def curves(self) -> dict[str, LayerCurve]:
-        """All numbers by layer that a rule may read, by name; CKA against a reference is `CKA, <reference>`."""
+        """All numbers by layer for rules, by name; CKA with a reference is `CKA, <reference>`."""
         cka = {cka_with(name): curve for name, curve in self.cka.items()}
         return {**cka, **self.metrics, **self.labelled}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooProvenance:
-    """Where a zoo comes from."""
+    """Provenance of a zoo."""
 
     layerprobe: str
-    """Version that made it."""
+    """Version of layerprobe that made it."""
     created: str
     """ISO 8601, UTC."""
     command: str
-    """How to make it again."""
+    """Command that made it."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of Python and of the libraries."""
+    """Versions of Python and of the libraries."""
     notes: tuple[str, ...] = ()
     """Sizes, corpora and tasks in plain words."""
 
@@ -180,35 +180,35 @@ class Zoo:
             raise DataError("expected at least one model in a zoo, got none")
         if twice := sorted({name for name in names if names.count(name) > 1}):
             more = f" and {len(twice) - 3} others" if len(twice) > 3 else ""
-            raise DataError(f"expected models with names of their own, got {', '.join(twice[:3])}{more} more than once")
+            raise DataError(f"expected models with unique names, got {', '.join(twice[:3])}{more} more than once")
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
 SHIPPED = Path(__file__).parent / "zoos"
-"""The zoos that come with layerprobe, each next to the lab study that made it."""
+"""Zoos that come with layerprobe, each with the lab study that made it."""
 KEPT_OUT = SHIPPED / "kept-out"
-"""Those of models that no rule is tuned on."""
+"""Zoos with models that no rule is tuned on."""
 SEARCHED = SHIPPED / "searched"
-"""Those of models whose runs kept their outputs, and that were scanned: searches can be played on them."""
+"""Zoos of models with recorded outputs and scans: searches can be replayed on them."""
 
 
 def read_zoo(*paths: str | Path) -> Zoo:
-    """Return the models of zoos that `write_zoo` wrote as one zoo; by default those that come with layerprobe."""
+    """Return the models of zoo files by `write_zoo` as one zoo; by default layerprobe's zoos."""
     return put_together([_read(Path(path)) for path in paths or sorted(SHIPPED.glob("*.json"))])
 
 
 def read_kept_out() -> Zoo:
-    """Return the models that come with layerprobe and that no rule is tuned on."""
+    """Return layerprobe's models that no rule is tuned on."""
     return put_together([_read(path) for path in sorted(KEPT_OUT.glob("*.json"))])
 
 
 def read_searched(*, unseen: bool = False) -> Zoo:
-    """Return the models that come with layerprobe and on which searches can be played.
+    """Return layerprobe's models for replaying searches.
 
-    No rule is tuned on their scores. Half of them, though, are encoders of `read_zoo`, fine-tuned on other pairs; those
-    that are `unseen` are not.
+    No rule is tuned on their scores. Half of them are encoders of `read_zoo`, though, fine-tuned on other pairs; the
+    `unseen` ones are not.
     """
     zoo = put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
     shipped = set(map(pretrained_as, read_zoo().entries)) if unseen else set()
@@ -251,4 +251,4 @@ def _read(file: Path) -> Zoo:
     except OSError as error:
         raise DataError(f"cannot read {file} as a zoo: {error.strerror}") from error
     except DataError as error:
-        raise DataError(f"{file} holds no zoo: {error}") from error
+        raise DataError(f"{file} is not a zoo: {error}") from error

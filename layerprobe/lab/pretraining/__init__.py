@@ -1,1 +1,1 @@
-"""Small encoders pretrained on the spot, by one objective or another."""
+"""Small encoders pretrained on demand, by different objectives."""

@@ -1,17 +1,17 @@
-"""A protocol and a seed -> fresh models under their objective, and their tokenizers. Knows no training and no data.
+"""From a protocol and a seed to new models with their objective, and their tokenizers. Knows no training and no data.
 
-Every encoder is an ELECTRA model whose embeddings are as wide as its layers: BERT without a pooler. The class is the
-same for all objectives, so nothing but the objective differs. Tokenizers have a word each of the synthetic language,
-and WordPiece of texts.
+Every encoder is an ELECTRA model with embeddings as wide as its layers: BERT without a pooler. The class is the
+same for all objectives, so only the objective differs. Tokenizers have one token per word of the synthetic language,
+and WordPiece for texts.
 
-The objectives are those of the ELECTRA paper, masked language modelling among them. All of them draw the same masks: of
-each batch 15 % of the ordinary tokens are selected, the generator reads [MASK] in their place and is trained to fill
-them in, and its samples take their place in what the encoder reads. They differ in what the encoder is trained to
-output for that corrupted text; masked language modelling has no generator.
+The objectives are those of the ELECTRA paper, including masked language modelling. All of them draw the same masks:
+15 % of the ordinary tokens of each batch are selected, the generator reads [MASK] instead and is trained to fill
+them in, and the encoder reads its samples. They differ in the encoder's target
+for that corrupted text; masked language modelling has no generator.
 
-Two choices: the paper shows the generator [MASK] at all selected positions, and so do we; the code published with it
-does so at 85 % of them. And in it, as here, the discriminator's loss counts all tokens but padding, so also the first
-and last token of a sequence, which are never replaced.
+Two choices: the paper gives the generator [MASK] at all selected positions, and so do we; its published code
+does so at 85 % of them. As in that code, the discriminator's loss counts all tokens except padding, including the
+first and last token of a sequence, which are never replaced.
 
 Source: Clark et al. 2020 (arXiv 2003.10555), sections 2, 3.2 and 3.5; masked language modelling: Devlin et al. 2019
 (arXiv 1810.04805), section 3.1.
@@ -53,23 +53,23 @@ GENERATOR = "generator"
 
 
 def build_encoder(protocol: PretrainingProtocol, *, vocab_size: int, pad_id: int, seed: int) -> ElectraModel:
-    """Return a fresh encoder; its weights depend on size, vocabulary and seed alone, on no objective."""
+    """Return a new encoder; its weights depend only on size, vocabulary and seed, not on the objective."""
     config = _config(protocol.size, protocol, vocab_size=vocab_size, pad_id=pad_id)
     with drawing(seed), MAKING_MODELS:
         return ElectraModel(config)
 
 
 def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking, *, seed: int) -> Objective:
-    """Return the objective of the protocol with `encoder` as its model; heads and generator are fresh."""
-    # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
+    """Return the objective of the protocol with `encoder` as its model; heads and generator are new."""
+    # not the seed itself: a generator would draw the encoder's numbers. Torch uses 32 bits of a seed.
     with drawing(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])), MAKING_MODELS:
         return OBJECTIVES[protocol.objective].build(encoder, protocol, masking)
 
 
 def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
-    """Return which tokens are selected: the same ones for every objective.
+    """Return the selection of tokens, the same for every objective.
 
-    As in the code of BERT and ELECTRA, only [CLS], [SEP] and padding never are, and a [MASK] that a text has, as in
+    As in the code of BERT and ELECTRA, only [CLS], [SEP] and padding are never selected, nor a [MASK] in a text, as in
     ELECTRA's. An unknown word is a word: [UNK] is selected like any other.
     """
     special_ids = [number for number in tokenizer.all_special_ids if number != tokenizer.unk_token_id]
@@ -77,7 +77,7 @@ def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
 
 
 def save_models(objective: Objective | None, encoder: ElectraModel, tokenizer: Any, folder: Path) -> None:
-    """Write the encoder under its head to a folder that is there, and a generator to `generator/` within it."""
+    """Write the encoder with its head to an existing folder, and a generator to `generator/` in it."""
     with quiet_transformers():
         model: Any = encoder if objective is None else objective.model
         model.save_pretrained(folder)
@@ -89,7 +89,7 @@ def save_models(objective: Objective | None, encoder: ElectraModel, tokenizer: A
 
 
 def count(module: nn.Module) -> int:
-    """Return the parameters, shared ones once."""
+    """Return the number of parameters, counting shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -109,14 +109,14 @@ def _config(size: EncoderSize, protocol: PretrainingProtocol, *, vocab_size: int
 
 
 def generator_config(encoder: ElectraModel, protocol: PretrainingProtocol) -> ElectraConfig:
-    """Return the shape of a generator for an encoder."""
+    """Return the configuration of a generator for an encoder."""
     config: Any = encoder.config
     size = protocol.size.scaled(protocol.generator_size)
     return _config(size, protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id)
 
 
 def with_token_head(encoder: ElectraModel) -> Any:
-    """Return the encoder under a fresh head for masked language modelling, tied to its embeddings."""
+    """Return the encoder with a new head for masked language modelling, tied to its embeddings."""
     model: Any = ElectraForMaskedLM(encoder.config)
     model.electra = encoder
     model.tie_weights()
@@ -124,7 +124,7 @@ def with_token_head(encoder: ElectraModel) -> Any:
 
 
 def with_detection_head(encoder: ElectraModel) -> Any:
-    """Return the encoder under a fresh head with one logit a token."""
+    """Return the encoder with a new head of one logit per token."""
     model: Any = ElectraForPreTraining(encoder.config)
     model.electra = encoder
     return model
@@ -134,14 +134,14 @@ def with_detection_head(encoder: ElectraModel) -> Any:
 
 _, UNK, CLS, SEP, _ = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 NORMALIZER = normalizers.BertNormalizer(lowercase=True)
-# Letters beyond the most frequent ones are unknown: texts from the web have thousands that occur once.
+# Only the most frequent letters are known: texts from the web have thousands that occur once.
 MOST_LETTERS = 1000
-# Texts that are looked at together.
+# Number of texts processed together.
 CHUNK = 10_000
 
 
 def word_tokenizer(language: Language, *, max_length: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token a word of `language`."""
+    """Return a tokenizer with one token per word of `language`."""
     vocabulary = {word: i for i, word in enumerate([*SPECIAL_TOKENS, *language.vocabulary])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -149,18 +149,18 @@ def word_tokenizer(language: Language, *, max_length: int) -> PreTrainedTokenize
 
 
 def train_tokenizer(texts: Sequence[str], *, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-    """Return a WordPiece tokenizer, lower case as BERT's, trained on `texts`; they alone decide its content.
+    """Return a lower-case WordPiece tokenizer, like BERT's, trained on `texts`, which alone determine its content.
 
-    The trainer of `tokenizers` 0.23 numbers the pieces of one letter (##a) in the order of a hash map and settles ties
-    by those numbers, so the same texts give another vocabulary in every process (its issue 1794). Here a first pass
-    finds those pieces, and the second is given them in alphabetical order.
+    The trainer of `tokenizers` 0.23 numbers the pieces of one letter (##a) in the order of a hash map and breaks ties
+    by these numbers, so the same texts give another vocabulary in every process (its issue 1794). Here a first pass
+    finds these pieces, and the second pass gets them in alphabetical order.
 
-    `vocab_size` is of words at most, with special tokens and letters; few texts give fewer, and many letters more.
+    `vocab_size` is the largest number of words, special tokens and letters included; texts can have fewer or more.
     """
     letters = _letters(texts)
     pieces = [word for word in _trained(texts, letters, SPECIAL_TOKENS, vocab_size=0) if word.startswith("##")]
     vocabulary = _trained(texts, letters, (*SPECIAL_TOKENS, *sorted(pieces)), vocab_size=vocab_size)
-    # a tokenizer of its own: to the one that was trained the pieces are special tokens
+    # a separate tokenizer: for the trained one the pieces are special tokens
     return _finished(_word_piece(vocabulary), max_length=max_length)
 
 
@@ -174,7 +174,7 @@ def _letters(texts: Sequence[str]) -> list[str]:
 
 
 def _trained(texts: Sequence[str], letters: Sequence[str], first: Sequence[str], *, vocab_size: int) -> dict[str, int]:
-    """Return the words that training finds with their numbers, those of `first` before all others."""
+    """Return the words found by training with their numbers, those of `first` before all others."""
     tokenizer = _word_piece({})
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -197,7 +197,7 @@ def _word_piece(vocabulary: dict[str, int]) -> Tokenizer:
 
 
 def content_digest(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Return a sha256 of all that decides which tokens a text has."""
+    """Return a sha256 of everything that determines a text's tokens."""
     return digest(json.loads(tokenizer.backend_tokenizer.to_str()))
 
 
@@ -223,10 +223,10 @@ def masked_language_modelling(
 
 
 class GeneratorObjective(Objective):
-    """A small generator fills masked positions; the encoder's head, `model`, and its output are left to the children.
+    """A small generator fills masked positions; subclasses define the encoder's head, `model`, and its output.
 
-    No gradient flows through the sampling. The generator's embeddings (token, position, token type and their norm, as
-    in the code published with the paper) are those of the encoder.
+    No gradient flows through the sampling. The generator shares the encoder's embeddings (token, position, token type
+    and their norm, as in the paper's published code).
     """
 
     weights: Mapping[str, float] = {"generator": 1.0, "mlm": 1.0}
@@ -238,7 +238,7 @@ class GeneratorObjective(Objective):
         self.generator.tie_weights()
 
     def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
-        """Return the sums of the generator and those of the encoder for the corrupted batch."""
+        """Return the sums of the generator, and those of the encoder for the corrupted batch."""
         only_masks = {
             "input_ids": batch.ids.masked_fill(batch.selected, self.masking.mask_id),
             "attention_mask": batch.attention_mask,
@@ -255,17 +255,17 @@ class GeneratorObjective(Objective):
 
 @torch.no_grad()
 def sample(logits: Tensor, rng: torch.Generator) -> Tensor:
-    """Return one token a row of (position, vocabulary), drawn from the softmax: the largest with Gumbel noise."""
+    """Return one token per row of (position, vocabulary), drawn from the softmax: the maximum with Gumbel noise."""
     return (logits - torch.empty_like(logits).exponential_(generator=rng).log()).argmax(dim=-1)
 
 
 class ReplacedTokenDetection(GeneratorObjective):
-    """The encoder tells of every token whether it is not the original.
+    """The encoder classifies every token as original or replaced.
 
-    loss = generator's cross entropy + 50 x binary cross entropy over all tokens but padding
+    loss = generator's cross entropy + 50 x binary cross entropy over all tokens except padding
 
     A sample that equals the original counts as original. With `masked_alone` the discriminator's loss is the mean over
-    the masked positions alone.
+    the masked positions only.
     """
 
     def __init__(
@@ -277,11 +277,11 @@ class ReplacedTokenDetection(GeneratorObjective):
         self.weights = {"generator": 1.0, "discriminator": protocol.discriminator_weight}
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
-        """Return the masked positions and those of the discriminator's loss."""
+        """Return the numbers of masked positions and of positions in the discriminator's loss."""
         return {"generator": len(batch.targets), "discriminator": int(self.positions(batch).sum())}
 
     def positions(self, batch: MaskedBatch) -> Tensor:
-        """Return which tokens carry the discriminator's loss, (text, token) bool."""
+        """Return the positions in the discriminator's loss, (text, token) bool."""
         return batch.selected if self.masked_alone else batch.attention_mask.bool()
 
     def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
@@ -306,7 +306,7 @@ class ReplaceMLM(GeneratorObjective):
         self.model = with_token_head(encoder)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
-        """Return the masked positions, twice."""
+        """Return the number of masked positions, twice."""
         return dict.fromkeys(("generator", "mlm"), len(batch.targets))
 
     def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
@@ -316,12 +316,12 @@ class ReplaceMLM(GeneratorObjective):
 
 
 class AllTokensMLM(GeneratorObjective):
-    """Every token but padding is predicted, with a copy mechanism.
+    """Every token except padding is predicted, with a copy mechanism.
 
-    p(x | t) = D(t) x 1[x is the token that is read at t] + (1 - D(t)) x softmax(t)[x]
+    p(x | t) = D(t) x 1[x is the token read at t] + (1 - D(t)) x softmax(t)[x]
     loss     = generator's cross entropy + mean over all tokens of -log p(original | t)
 
-    D(t) is a sigmoid of the last layer's state. The paper gives the second term no weight, so it has 1 here.
+    D(t) is a sigmoid of the last layer's state. The paper gives no weight for the second term, so it has 1 here.
     """
 
     def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
@@ -330,7 +330,7 @@ class AllTokensMLM(GeneratorObjective):
         self.copy = nn.Linear(protocol.size.hidden_size, 1)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
-        """Return the masked positions and those of all tokens."""
+        """Return the numbers of masked positions and of all tokens."""
         return {"generator": len(batch.targets), "mlm": batch.n_tokens}
 
     def encoder_sums(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, Sums]:
@@ -344,17 +344,17 @@ class AllTokensMLM(GeneratorObjective):
 
 
 def copy_sums(copy: Tensor, logits: Tensor, *, read: Tensor, targets: Tensor, masked: Tensor) -> Sums:
-    """Return the negative log likelihood of tokens by a softmax that is mixed with a copy of the token that is read.
+    """Return the negative log likelihood of tokens by a softmax mixed with a copy of the token read.
 
     Args:
         copy: (position,): its sigmoid is the weight of the copy.
         logits: (position, vocabulary).
         read: (position,): the tokens of the corrupted text.
-        targets: (position,): the original ones.
-        masked: (position,) bool: where a sample of the generator is read.
+        targets: (position,): the original tokens.
+        masked: (position,) bool: positions with a sample of the generator.
 
     Returns:
-        Beside the loss, the positions and the hits, of all tokens and of the masked ones.
+        The loss, and the positions and hits over all tokens and over the masked ones.
     """
     predicted = F.logsigmoid(-copy) - F.cross_entropy(logits, targets, reduction="none")
     log_likelihood = torch.where(read == targets, torch.logaddexp(F.logsigmoid(copy), predicted), predicted)

@@ -1,6 +1,6 @@
-"""Texts -> an encoder trained by an objective that masks tokens: a small one from scratch, or one that is there.
+"""Train an encoder on texts by an objective that masks tokens: a small one from scratch, or an existing one.
 
-The second is domain-adaptive pretraining. Both are one loop, `layerprobe.training.loop`, in one kind of folder.
+The latter is domain-adaptive pretraining. Both use one loop, `layerprobe.training.loop`, and one kind of folder.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (arXiv 2004.10964).
 """
@@ -73,16 +73,16 @@ from layerprobe.versions import (
 logger = logging.getLogger(__name__)
 
 RECORD = "pretraining.json"
-# Between two evaluations, unless requested: with fewer, evaluation takes longer than training.
+# Default minimum between two evaluations: with fewer, evaluation takes longer than training.
 FEWEST_STEPS = 50
 SENTENCES_SEED = 1
-# Sentences of the language at most: what is read beyond them are the same ones again.
+# Most sentences of the language: longer trainings repeat them.
 MOST_SENTENCES = 2_000_000
 
 Texts = TextFile | Sequence[str] | Literal["language"]
 R = TypeVar("R")
 Begun = tuple[Trainer | None, Callable[[], dict[str, Any]], Callable[[Path], None]]
-"""A training that has not started, the fields of its record once it is done, and what writes the model to a folder."""
+"""A training that has not started, the fields of its record after training, and a function that writes the model."""
 
 
 def train_into(
@@ -97,10 +97,10 @@ def train_into(
     source: Path | None = None,
     **how: Any,
 ) -> R:
-    """Train a model into a folder and return its record; a finished one is read, an interrupted one goes on.
+    """Train a model into a folder and return its record; a finished one is loaded, an interrupted one continues.
 
-    `how` is that of `train`: how often the run is saved and evaluated, and how it is reported. Nothing is trained where
-    `begin` gives no trainer.
+    `how` has the arguments of `train`: how often the run is saved, evaluated and reported. Nothing is trained if
+    `begin` returns no trainer.
     """
 
     def work(steps: SavedSteps[SavedStep]) -> tuple[R, Callable[[Path], None]]:
@@ -127,21 +127,21 @@ def pretrain(
     checkpoint_every: int = 250,
     overwrite: bool = False,
 ) -> Pretraining:
-    """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
+    """Pretrain a small encoder, write it as a folder, and return its numbers.
 
-    Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
-    the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
-    any function that takes a model takes; a generator is in `generator/` within it. An interrupted run goes on where it
-    was last saved, in `OUT.pretraining` next to the folder, and gives the same weights; a finished one is read, not
+    Runs with the same seed, corpus and size start with the same weights and see the same batches in
+    the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint for
+    any function that takes a model; a generator is in `generator/` in it. An interrupted run continues from its
+    last saved step, in `OUT.pretraining` beside the folder, with the same weights; a finished one is loaded, not
     repeated.
 
-    The corpus is "language", the embedded one, of which as many sentences are made as the steps read; or texts, of
-    which copies count once and on which a WordPiece tokenizer is trained. The protocol is by default masked language
-    modelling of 8 blocks of 128 features. The seed is that of weights, split, order, masking, sampling and dropout. The
+    The corpus is "language", the embedded one, with as many sentences as the steps need; or texts, whose
+    duplicates count once, and on which a WordPiece tokenizer is trained. The default protocol is masked language
+    modelling of 8 blocks with 128 features. The seed is for weights, split, order, masking, sampling and dropout. The
     device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
-    bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated every so many steps, by default a twentieth of
-    all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
-    progress is called with the steps that are done, with the loss and the tokens per second.
+    bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated at regular steps, by default every twentieth
+    of all, at least 50. With `overwrite`, a pretrained model at `out`, or another unfinished one, is replaced. The
+    progress has the finished steps, the loss and the tokens per second.
 
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
@@ -167,12 +167,12 @@ def pretrain(
         else:
             tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
             if len(tokenizer) != protocol.vocab_size:
-                kind = "hold no more" if len(tokenizer) < protocol.vocab_size else "have so many letters alone"
+                kind = "contain no more" if len(tokenizer) < protocol.vocab_size else "have that many letters alone"
                 warnings.append(
                     f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
                 )
             if copies := len(file.texts) - len(texts):
-                warnings.append(f"{copies:,} copies of texts were left out")
+                warnings.append(f"{copies:,} duplicate texts were removed")
         where = resolve_device(options.device)
         encoder, run, prepared = prepare(
             texts,
@@ -222,18 +222,18 @@ def pretrain(
 
 @functools.cache
 def _language() -> Language:
-    """Return the embedded language, which takes a while to make."""
+    """Return the embedded language, which takes a while to build."""
     return Language(seed=LANGUAGE_SEED)
 
 
 def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
-    """Return the texts of a corpus; of the embedded language as many as training reads."""
+    """Return the texts of a corpus; for the embedded language as many as training reads."""
     if isinstance(corpus, TextFile):
         return corpus
     if not isinstance(corpus, str):
         return TextFile(name="texts", texts=tuple(corpus))
     if corpus != LANGUAGE:
-        raise DataError(f'expected texts, what load_corpus gave, or "language", got the text {corpus[:60]!r}')
+        raise DataError(f'expected texts, a result of load_corpus, or "language", got the text {corpus[:60]!r}')
     read = protocol.steps * protocol.batch_size * protocol.accumulation
     # a sentence has 14 tokens on average
     packed = max(1, protocol.max_length // 12) if protocol.packed else 1
@@ -252,28 +252,28 @@ def prepare(
     device: torch.device,
     autocast: torch.dtype | None,
 ) -> tuple[ElectraModel, Trainer | None, dict[str, Any]]:
-    """Tokenize texts and build the models, batches and optimiser to train on them.
+    """Tokenize texts and build the models, batches and optimiser for training.
 
-    Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
-    same batches in the same order with the same positions masked.
+    Two runs with the same seed and corpus whose protocols differ in the objective start with the same encoder and see
+    the same batches in the same order with the same positions masked.
 
-    The texts are distinct; where they are `endless`, as many as are needed, all requested sequences are held
-    out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
+    The texts are distinct; if they are `endless`, as many as needed, all requested sequences are held
+    out. With `autocast` None the models compute in float32. The progress has the number of tokenised texts.
 
     Returns:
-        The encoder, on its device; what trains it, None where nothing is trained; and of the `Pretraining` the fields
+        The encoder, on its device; its trainer, None if nothing is trained; and the `Pretraining` fields
         `n_texts`, `n_held_out` and `warnings`.
     """
     corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
     n_cut = corpus.n_truncated
-    warnings = [f"{n_cut:,} texts were cut at {protocol.max_length} tokens"] if n_cut else []
+    warnings = [f"{n_cut:,} texts were truncated at {protocol.max_length} tokens"] if n_cut else []
     if protocol.packed:
         corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)
     n_held_out = protocol.held_out if endless else max(1, min(protocol.held_out, len(corpus) // 10))
     rows, held_out = hold_out(len(corpus), n_held_out / max(1, len(corpus)), seed=seed)
     if len(rows) < protocol.batch_size:
         raise DataError(
-            f"expected at least {protocol.batch_size} sequences to train on, a whole batch, got {len(rows)}: give more "
+            f"expected at least {protocol.batch_size} sequences to train on, a full batch, got {len(rows)}: use more "
             "texts, or lower --batch-size"
         )
     encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
@@ -295,13 +295,13 @@ def prepare(
     generator = protocol.generator
     if generator is not None and generator.hidden_size > protocol.size.hidden_size:
         warnings.append(
-            f"the generator is larger than the encoder that it trains ({generator.hidden_size} features a layer, not "
-            f"{protocol.size.hidden_size}): the paper found a quarter to a half of its width best"
+            f"the generator is larger than its encoder ({generator.hidden_size} features per layer, not "
+            f"{protocol.size.hidden_size}): the paper found a quarter to a half of the encoder's width best"
         )
     return encoder, trainer, {"n_texts": len(rows), "n_held_out": len(held_out), "warnings": tuple(warnings)}
 
 
-# ---- from a model that is there: adaptation -------------------------------------------------------------
+# ---- adaptation of an existing model --------------------------------------------------------------------
 
 
 def adapt(
@@ -315,18 +315,18 @@ def adapt(
     checkpoint_every: int = 50,
     overwrite: bool = False,
 ) -> Adaptation:
-    """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
+    """Train the whole model by masked language modelling on texts, and write its encoder and its numbers to a folder.
 
     loss = mean over the masked tokens of -log p(original token)
 
-    The folder is an ordinary checkpoint: any function that takes a model takes it. An interrupted run goes on
-    where it was last saved, in `OUT.adapting` next to the folder, and gives the same weights; a finished one is
-    read, not repeated.
+    The folder is an ordinary checkpoint for any function that takes a model. An interrupted run continues
+    from its last saved step, in `OUT.adapting` beside the folder, with the same weights; a finished one is
+    loaded, not repeated.
 
-    Copies of texts count once. The seed is that of split, order, masking, dropout and fresh weights of the head. Of the
-    options those say how to load: device, dtype, attention, code of the checkpoint's own. The held-out texts are
-    evaluated every so many steps, an epoch by default. With `overwrite`, an adapted model at `out`, or an unfinished
-    other one, is replaced. The progress is called with the steps that are done.
+    Duplicate texts count once. The seed is for split, order, masking, dropout and new weights of the head. The model's
+    loading options apply: device, dtype, attention, code from the checkpoint. The held-out texts are
+    evaluated at regular steps, by default once per epoch. With `overwrite`, an adapted model at `out`, or another
+    unfinished one, is replaced. The progress has the finished steps.
 
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
@@ -335,7 +335,7 @@ def adapt(
     file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
     distinct, checkpoint = tuple(dict.fromkeys(file.texts)), resolve(model)
     if checkpoint.asked.dtype == "float16":
-        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+        raise DataError("expected float32 or bfloat16 for training, got float16, where small gradients vanish")
     check_masked_lm(checkpoint)
 
     def begin() -> Begun:
@@ -347,14 +347,14 @@ def adapt(
         if fresh:
             warnings.append(
                 f"the checkpoint lacks {len(fresh)} weights of the head for masked language modelling (such as "
-                f"{fresh[0]}): they began at random, so the loss before says nothing of the encoder"
+                f"{fresh[0]}): they start at random, so the loss before training says nothing about the encoder"
             )
         if copies := len(file.texts) - len(distinct):
-            warnings.append(f"{copies:,} copies of texts were left out")
+            warnings.append(f"{copies:,} duplicate texts were removed")
         if n_cut := corpus.n_truncated:
-            warnings.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+            warnings.append(f"{n_cut:,} texts were truncated at {encoder.limit(protocol.max_length)} tokens")
         if not encoder.padding_invariant:
-            warnings.append("padding changes the states of this architecture, and batches were padded in training")
+            warnings.append("padding changes the states of this architecture, but training batches were padded")
 
         def about() -> dict[str, Any]:
             return {
@@ -395,9 +395,9 @@ def adapt(
 def trainer(
     encoder: Encoder, head: PreTrainedModel, corpus: TokenizedTexts, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
-    """Return a trainer that has not started; it trains the model under `head` in place."""
+    """Return a trainer that has not started; it trains the model with `head` in place."""
     tokenizer = encoder.tokenizer
-    # a model's vocabulary can be rounded up to words that no text has
+    # a model's vocabulary can be padded with words that no text has
     vocab_size = min(len(tokenizer), encoder.model.config.vocab_size)
     # with [UNK] among the special tokens, as in the data collator of transformers
     masking = Masking.of(protocol, tokenizer, vocab_size=vocab_size, special_ids=tokenizer.all_special_ids)
@@ -420,9 +420,9 @@ def trainer(
 def stored_adaptation(
     model: Resolved, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation | None]:
-    """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
+    """Return the folder of an adapted model in the store, named by everything its weights depend on, and its numbers.
 
-    These are None where it is still to be adapted.
+    The numbers are None if it is not adapted yet.
     """
     name = _adapted_from(model, tuple(dict.fromkeys(texts.texts)), protocol, seed)[:32]
     root = Store(model.asked.cache_dir).root
@@ -430,7 +430,7 @@ def stored_adaptation(
     try:
         adaptation = ADAPTED.read(path)
     except DamagedStoreError as error:
-        logger.warning("%s: it is adapted again", error)
+        logger.warning("%s: adapting it again", error)
         return path, None
     return path, adaptation
 
@@ -438,9 +438,9 @@ def stored_adaptation(
 def adapt_in_store(
     model: Resolved, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation]:
-    """Adapt a model into the store as `adapt` does; loads a finished one, and waits for another process that makes it.
+    """Adapt a model into the store like `adapt`; load a finished one, and wait for another process that is making it.
 
-    Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
+    Arguments and errors are those of `adapt`; the options also set the store. The folder is an ordinary
     checkpoint.
     """
     path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
@@ -448,7 +448,7 @@ def adapt_in_store(
         return path, stored
     with locked(path.parent, path.with_name(f"{path.name}.lock"), wait=True):
         path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
-        # what is there now is not as it was written
+        # an existing folder is damaged
         return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, overwrite=True)
 
 
@@ -465,7 +465,7 @@ def _pretraining_card(pretraining: Pretraining) -> str:
         [name],
         "# A small encoder for experiments",
         f"It was {OBJECTIVES[name].about}. `AutoModel` loads it, and layerprobe takes it as a model or a reference; a "
-        f"generator, where there is one, is in `{GENERATOR}/`. Settings and numbers are in `{RECORD}`.",
+        f"generator, if any, is in `{GENERATOR}/`. Settings and numbers are in `{RECORD}`.",
         *([as_block(pretraining.table.text().splitlines())] if pretraining.metrics else []),
         f"Written by layerprobe {__version__}.",
     )
@@ -473,14 +473,14 @@ def _pretraining_card(pretraining: Pretraining) -> str:
 
 def _adaptation_card(adaptation: Adaptation) -> str:
     model = adaptation.model
-    # a local folder is no model that anyone else could look up
+    # nobody else can look up a local folder
     on_hub = not model.revision.startswith("sha256:") and model.random_init is None
     name = model.name if on_hub else short_name(model.name)
     return model_card(
         ("masked-language-modelling", "domain-adaptation"),
         "# An encoder adapted to a domain",
         f"{name} ({model.architecture}), revision {model.revision}, after continued masked-language-model pretraining; "
-        f"loaded as that model is. Its head is not in this folder. Settings and numbers are in `{ADAPTED.record}`.",
+        f"it loads like that model. Its head is not in this folder. Settings and numbers are in `{ADAPTED.record}`.",
         as_block(adaptation.table.text().splitlines()),
         f"Written by layerprobe {__version__}.",
         base_model=model.name.partition("@")[0] if on_hub else None,

@@ -1,6 +1,6 @@
-"""Objectives, settings and results of pretraining, from scratch or of a model that is there (adaptation).
+"""Objectives, settings and results of pretraining, from scratch or of an existing model (adaptation).
 
-Knows what each objective is, not how: nothing here imports torch, so `--help` is quick.
+Describes objectives without implementing them: nothing here imports torch, so `--help` is fast.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainingObjective:
-    """What a small encoder is pretrained for."""
+    """A pretraining objective of a small encoder."""
 
     about: str
-    """What an encoder was trained for, as in: It was trained to fill in masked tokens."""
+    """Description of the training, as in: It was trained to fill in masked tokens."""
     builder: str | None
-    """`module:attribute` from a fresh encoder, the protocol and its masking to the `Objective`; None for no training.
-    Torch's generator is seeded before it is called."""
+    """`module:attribute` of a function from an encoder, the protocol and its masking to the `Objective`; None without
+    training. Torch's generator is seeded before the call."""
     has_generator: bool = False
-    """Whether a generator is trained besides the encoder."""
+    """Whether a generator is trained as well."""
 
     def build(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> Objective:
-        """Return the objective with `encoder` under a fresh head; ValueError if it trains nothing."""
+        """Return the objective with `encoder` and a new head; ValueError if it trains nothing."""
         if self.builder is None:
             raise ValueError(f"expected an objective that trains, got one whose encoder is {self.about}")
         builder: Callable[[Any, Any, Any], Objective] = pkgutil.resolve_name(self.builder)
@@ -53,22 +53,22 @@ MLM = PretrainingObjective(
     about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.models:masked_language_modelling"
 )
 RTD = PretrainingObjective(
-    about="trained to tell which tokens are not the original but samples of a small generator (ELECTRA)",
+    about="trained to detect tokens replaced by samples of a small generator (ELECTRA)",
     builder=f"{_PACKAGE}.models:ReplacedTokenDetection",
     has_generator=True,
 )
 ELECTRA_15 = PretrainingObjective(
-    about="trained as ELECTRA, with the discriminator's loss at the masked positions alone",
+    about="trained like ELECTRA, with the discriminator's loss at the masked positions only",
     builder=f"{_PACKAGE}.models:masked_token_detection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
-    about="trained to fill in masked tokens in whose place it read samples of a small generator",
+    about="trained to fill in masked tokens that were replaced by samples of a small generator",
     builder=f"{_PACKAGE}.models:ReplaceMLM",
     has_generator=True,
 )
 ALL_TOKENS_MLM = PretrainingObjective(
-    about="trained to predict every token, with a copy mechanism, from a text in which masked tokens are samples of a "
+    about="trained to predict every token, with a copy mechanism, from a text whose masked tokens are samples of a "
     "small generator",
     builder=f"{_PACKAGE}.models:AllTokensMLM",
     has_generator=True,
@@ -91,7 +91,7 @@ OBJECTIVES = Registry(
 
 
 LANGUAGE = "language"
-"""Names the embedded language as a corpus or a task."""
+"""Name of the embedded language as a corpus or a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class EncoderSize:
             )
 
     def scaled(self, fraction: float) -> EncoderSize:
-        """Return the size of a generator: width, heads and intermediate size times `fraction`, the same depth.
+        """Return the size of a generator: width, heads and intermediate size times `fraction`, with the same depth.
 
         Examples:
             >>> EncoderSize(n_blocks=8, hidden_size=128, heads=4, intermediate_size=512).scaled(0.25)
@@ -130,7 +130,7 @@ class EncoderSize:
         return replace(self, hidden_size=hidden, heads=heads, intermediate_size=intermediate)
 
 
-# 8 blocks show at which depth something happens; small has the shape of ELECTRA-small.
+# 8 blocks resolve the depth of effects; small has the shape of ELECTRA-small.
 SIZES = {
     "tiny": EncoderSize(n_blocks=8, hidden_size=96, heads=4, intermediate_size=384),
     "mini": EncoderSize(n_blocks=8, hidden_size=128, heads=4, intermediate_size=512),
@@ -197,17 +197,17 @@ class PretrainingProtocol:
 
     @property
     def has_generator(self) -> bool:
-        """Whether the objective trains a generator besides the encoder."""
+        """Whether the objective trains a generator as well."""
         return OBJECTIVES[self.objective].has_generator
 
     @property
     def generator(self) -> EncoderSize | None:
-        """The generator's size, None where the objective has none."""
+        """The generator's size; None if the objective has none."""
         return self.size.scaled(self.generator_size) if self.has_generator else None
 
 
 def _made_by(training: Pretraining | Adaptation) -> dict[str, str]:
-    """Return the settings of a training, where and by which versions it was made."""
+    """Return the settings of a training, its device and its versions."""
     settings = to_dict(training.protocol).items()
     return {
         "Settings": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings),
@@ -224,41 +224,41 @@ class Pretraining(Shown):
 
     protocol: PretrainingProtocol
     seed: int
-    """Of the weights, split, order, masking, sampling and dropout."""
+    """Seed of weights, split, order, masking, sampling and dropout."""
     corpus: str
-    """Where the texts are from."""
+    """Source of the texts."""
     corpus_digest: str
     """sha256 of the distinct texts."""
     tokenizer_digest: str
     """sha256 of the tokenizer's content."""
     vocab_size: int
-    """Words of the tokenizer."""
+    """Number of words of the tokenizer."""
     n_texts: int
-    """Sequences that were trained on."""
+    """Number of training sequences."""
     n_held_out: int
-    """Sequences that were held out."""
+    """Number of held-out sequences."""
     n_tokens: int
-    """Tokens trained on, padding left out."""
+    """Number of training tokens, without padding."""
     encoder_parameters: int
-    """Of the encoder alone."""
+    """Number of parameters of the encoder."""
     trained_parameters: int
-    """Of all models with their heads, shared ones counted once."""
+    """Number of parameters of all models with their heads, counting shared ones once."""
     computed_on: str
     """Kind of device and precision."""
     metrics: tuple[StepMetrics, ...]
-    """Before, during and after, by step; none where nothing is trained."""
+    """Metrics before, during and after training, by step; empty if nothing is trained."""
     seconds: float
-    """Of training and evaluation, all parts of an interrupted run together."""
+    """Seconds of training and evaluation, summed over all parts of an interrupted run."""
     tokens_per_second: float
-    """Of training alone, padding left out; 0 where nothing is trained."""
+    """Speed of training, without padding; 0 if nothing is trained."""
     fingerprint: str
-    """sha256 of all that the weights depend on."""
+    """sha256 of everything the weights depend on."""
     versions: dict[str, str]
-    """Of the libraries that the numbers depend on."""
+    """Versions of the libraries that affect the numbers."""
     created: str
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
-    """What a user of the model should know, in plain words."""
+    """Warnings for users of the model, in plain words."""
 
     @property
     def conclusion(self) -> Conclusion:
@@ -285,7 +285,7 @@ class Pretraining(Shown):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """Names of the losses of the held-out sequences; none where nothing is trained."""
+        """Names of the losses of the held-out sequences; empty if nothing is trained."""
         return tuple(name for name in self.metrics[-1].held_out if name.endswith("loss")) if self.metrics else ()
 
     @property
@@ -295,7 +295,7 @@ class Pretraining(Shown):
 
     @property
     def table(self) -> Table:
-        """A row an evaluation: losses and rates of the held-out sequences; empty where nothing is trained."""
+        """One row per evaluation: losses and rates of the held-out sequences; empty if nothing is trained."""
         column, names = columns_of(self.metrics), self.metrics[-1].held_out if self.metrics else ()
         rates = (
             column(
@@ -311,7 +311,7 @@ class Pretraining(Shown):
         return Table(columns=(column("step"), *rates), title="Pretraining", charts=(chart,) if self.losses else ())
 
 
-# ---- adaptation: masked language modelling of a model that is there ----------------------------------------------
+# ---- adaptation: masked language modelling of an existing model ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,42 +358,42 @@ class AdaptationProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Adaptation(Shown):
-    """A model after continued masked-language-model pretraining on your own texts, and its losses."""
+    """A model after continued masked-language-model pretraining on the user's texts, with its losses."""
 
     model: ModelDescription
-    """As it was before."""
+    """Description of the model before adaptation."""
     protocol: AdaptationProtocol
     seed: int
-    """Of the split, order, masking, dropout and fresh weights of the head."""
+    """Seed of the split, order, masking, dropout and new weights of the head."""
     texts: str
-    """Where they are from."""
+    """Source of the texts."""
     n_texts: int
-    """Distinct texts that were trained on."""
+    """Number of distinct training texts."""
     n_held_out: int
-    """Distinct texts that were not."""
+    """Number of distinct held-out texts."""
     n_held_out_tokens: int
-    """Masked tokens in them."""
+    """Number of masked tokens in the held-out texts."""
     head: Literal["own", "fresh"]
-    """Whether the checkpoint had the whole head for masked language modelling."""
+    """Whether the checkpoint had the complete head for masked language modelling."""
     steps: int
     computed_on: str
     """Kind of device and precision."""
     metrics: tuple[StepMetrics, ...]
-    """Before, during and after, by step."""
+    """Metrics before, during and after training, by step."""
     seconds: float
-    """Of training and evaluation, all parts of an interrupted run together."""
+    """Seconds of training and evaluation, summed over all parts of an interrupted run."""
     fingerprint: str
-    """sha256 of all that the weights depend on."""
+    """sha256 of everything the weights depend on."""
     versions: dict[str, str]
-    """Of the libraries that the numbers depend on."""
+    """Versions of the libraries that affect the numbers."""
     created: str
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
-    """What a user of the model should know, in plain words."""
+    """Warnings for users of the model, in plain words."""
 
     @property
     def losses(self) -> tuple[float, ...]:
-        """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones, by step."""
+        """Mean cross entropy, in nats, of the same masked tokens of the held-out texts, by step."""
         return tuple(loss for step in self.metrics if (loss := step.held_out["mlm_loss"]) is not None)
 
     @property

@@ -1,1 +1,1 @@
-"""The paper's experiments: their settings, reported figures and cost, and how to reproduce them."""
+"""The paper's experiments: their settings, reported figures, cost, and how to reproduce them."""

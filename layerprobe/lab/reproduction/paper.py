@@ -16,16 +16,16 @@ from layerprobe.names import counted
 from layerprobe.results.estimate import Estimate
 
 Before = Literal["word similarity", "domain adaptation"]
-"""What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
+"""Training before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
 FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
-"""Options that give the data of a step before TMFT."""
+"""Options for the data of a step before TMFT."""
 FirstSteps = Mapping[Before, Sequence[str]]
-"""A folder of scored word pairs, or files of texts, for a step before TMFT; without any it is not run."""
+"""A folder of scored word pairs, or files of texts, for a step before TMFT; without data the step is not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperScores:
-    """A layer that the paper fine-tunes at, and what it reports: x 100, mean over seeds, empty without a figure."""
+    """A layer that the paper fine-tunes, and its reported scores: x 100, mean over seeds, empty without a figure."""
 
     model: str
     """Hub id."""
@@ -34,12 +34,12 @@ class PaperScores:
     test: dict[str, float]
     before: Before | None = None
     random_init: int | None = None
-    """Seed of random weights in place of the trained ones."""
+    """Seed of random weights instead of the trained ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A model with a masked language model: the paper's fine-tuned scores, Spearman x 100 on test, and our CKA."""
+    """A model and a masked language model: the paper's fine-tuned scores, Spearman x 100 on test, and our CKA."""
 
     model: str
     """Hub id."""
@@ -50,50 +50,50 @@ class Pair:
     last_layer: int
     last: float
     names: str = ""
-    """Both, with what was run in their place; this and what follows is empty in the paper."""
+    """Both names, with replacements; this and the following fields are empty in the paper."""
     curve: tuple[float, ...] = ()
     """Debiased CKA by layer."""
     lower: tuple[float, ...] = ()
-    """Of the interval, by layer."""
+    """Lower ends of the interval, by layer."""
     upper: tuple[float, ...] = ()
     biased: tuple[float, ...] = ()
     """Biased CKA by layer."""
     drop_layers: tuple[int, ...] = ()
-    """Flagged by the plateau rule on the debiased curve."""
+    """Layers flagged by the plateau rule on the debiased curve."""
 
     @property
     def bears_out(self) -> bool:
-        """Whether it is as the paper claims: where its scores drop, our CKA does; one of CKA alone is allowed."""
+        """Whether the paper's claim holds: where its scores drop, our CKA does; CKA alone may drop."""
         return bool(self.drop_layers) or self.last >= self.best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Models, layers and data of a table or figure."""
+    """Models, layers and data of one table or figure."""
 
     name: str
     title: str
     source: str
-    """Where in the paper."""
+    """Location in the paper."""
     data: str
-    """Name of the data set that models are fine-tuned on."""
+    """Name of the data set for fine-tuning."""
     kind: str
-    """Of that task."""
+    """Kind of that task."""
     data_hub_id: str | None
-    """What `load_task` takes; None where the Hub has no copy that it reads."""
+    """Source for `load_task`; None if the Hub has no readable copy."""
     scores: tuple[PaperScores, ...]
-    """Model by model."""
+    """Scores, model by model."""
     shows: Literal["scores", "front", "similarity"] = "scores"
-    """Scores; scores and which of them no smaller model reaches; or CKA of `pairs`."""
+    """Scores; scores and their Pareto front by size; or CKA of `pairs`."""
     pairs: tuple[Pair, ...] = ()
     same_as: str | None = None
-    """Name of the experiment whose runs these are."""
+    """Name of the experiment with the same runs."""
     notes: tuple[str, ...] = ()
-    """What was chosen here, and what a reader of the figures should know."""
+    """Our choices, and caveats on the figures."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Hub ids in the order of the paper."""
+        """Hub ids in the paper's order."""
         compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
         return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
 
@@ -113,14 +113,14 @@ def _paper() -> dict[str, Any]:
 def paper_models() -> dict[str, dict[str, Any]]:
     """Return the models of the paper by hub id.
 
-    Each has its `name`, `parameters`, layers with millions without the pooler, ascending, and where the paper's figures
-    name it in words only `chosen`: why this hub id.
+    Each has its `name`, `parameters` (layers with millions without the pooler, ascending) and, if the paper's figures
+    only describe it, `chosen`: why this hub id.
     """
     return {model["hub_id"]: model for model in _paper()["models"]}
 
 
 def millions(model: str, layer: int) -> float | None:
-    """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
+    """Return the parameters at a layer in millions: the paper's, or interpolated, because blocks are equal."""
     parameters: dict[int, float] = dict(paper_models()[model]["parameters"])
     if layer in parameters or len(parameters) < 2:
         return parameters.get(layer)
@@ -141,14 +141,14 @@ def experiments() -> dict[str, Experiment]:
 
 
 def experiment(name: str) -> Experiment:
-    """Return an experiment; raise DataError if there is none of that name."""
+    """Return an experiment; raise DataError for an unknown name."""
     if name not in experiments():
         raise DataError(f"expected an experiment, one of {', '.join(experiments())}, got {name!r}")
     return experiments()[name]
 
 
 def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the model that stands for each of the paper's, in order; by default the paper's own."""
+    """Return the model to run for each of the paper's, in order; by default the paper's own."""
     models = models or {model: model for model in chosen.models}
     if unknown := [model for model in models if model not in chosen.models]:
         raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
@@ -156,12 +156,12 @@ def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> d
 
 
 def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the notes of an experiment, and which hub ids were chosen or replaced here."""
+    """Return the notes of an experiment, and the chosen or replaced hub ids."""
     why = {model: paper_models()[model].get("chosen") for model in models}
     return (
         *chosen.notes,
-        *(f"{model} is chosen here: {why[model]}" for model, run in models.items() if why[model] and run == model),
-        *(f"{run} was run in place of {model}" for model, run in models.items() if run != model),
+        *(f"{model} is our choice: {why[model]}" for model, run in models.items() if why[model] and run == model),
+        *(f"{run} was run instead of {model}" for model, run in models.items() if run != model),
     )
 
 
@@ -169,7 +169,7 @@ def not_run(steps: Iterable[Before | None]) -> Iterator[str]:
     """Yield a line for each step before TMFT that has no data."""
     for step in dict.fromkeys(steps):
         if step:
-            yield f"Not run: {trained(step)}; give the data with {FIRST_STEPS[step]}."
+            yield f"Not run: {trained(step)}; add the data with {FIRST_STEPS[step]}."
 
 
 def trained(before: Before | None) -> str:
@@ -178,7 +178,7 @@ def trained(before: Before | None) -> str:
 
 
 def run_name(model: str, run: str, random_init: int | None = None) -> str:
-    """Return a model of the paper with what is run in its place."""
+    """Return a model of the paper with its replacement."""
     random = "" if random_init is None else f" (random init {random_init})"
     return (model if model == run else f"{model} = {run}") + random
 
@@ -186,7 +186,7 @@ def run_name(model: str, run: str, random_init: int | None = None) -> str:
 def plan_experiment(
     chosen: Experiment, models: Mapping[str, str], *, seeds: tuple[int, ...], data: FirstSteps
 ) -> Estimate:
-    """Count the runs of an experiment, without a model or the network; CKA alone takes no run."""
+    """Count the runs of an experiment, without a model or the network; CKA alone needs no run."""
     chosen.check_first_steps(data)
     scores = [score for score in chosen.scores if score.model in models]
     sources = [None, *(before for before, files in data.items() if files)]

@@ -1,4 +1,4 @@
-"""Reproduces an experiment of the paper beside its figures; finished runs are loaded, not repeated."""
+"""Reproduce an experiment of the paper next to its figures; finished runs are loaded, not repeated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,16 +42,16 @@ from layerprobe.tasks.loading import load_settings
 from layerprobe.tasks.values import Task, TaskSettings
 
 RECIPES = Path(__file__).parent / "recipes"
-"""A file for each experiment, and one for each step before TMFT that it has."""
+"""Folder with one file per experiment, and one for each of its steps before TMFT."""
 FILES: dict[Before | None, str] = {None: "", "word similarity": "-words", "domain adaptation": "-adapted"}
 NEAR = 2.0
-"""Standard deviations of our seeds within which a score counts as the paper's."""
+"""Standard deviations of our seeds within which a score counts as equal to the paper's."""
 
 
 ReproducedScore = dict[str, Any]
-"""One metric of one model at one layer, the paper's beside ours, x 100: `model`, its hub id, `runs_model`, `layer`,
-`before`, `random_init`, `parameters`, `split`, `metric`, `paper`, None where it gives no figure, `ours`, its
-`SeedScores`, None where it was not run, `difference`, ours less the paper's, and `deviations`, the same in standard
+"""One metric of one model at one layer, the paper's and ours, x 100: `model`, its hub id, `runs_model`, `layer`,
+`before`, `random_init`, `parameters`, `split`, `metric`, `paper`, None without a figure, `ours`, its
+`SeedScores`, None if not run, `difference`, ours minus the paper's, and `deviations`, the same in standard
 deviations of our seeds."""
 
 
@@ -61,23 +61,23 @@ class Reproduction(Shown):
 
     experiment: str
     source: str
-    """Where the paper has it."""
+    """Location in the paper."""
     task: str
     primary: str
     scores: tuple[ReproducedScore, ...]
-    """In the order of the paper."""
+    """Scores in the paper's order."""
     pairs: tuple[Pair, ...]
-    """In place of scores, where the experiment shows CKA."""
+    """Pairs instead of scores, if the experiment shows CKA."""
     front: dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]
-    """Models and layers that no other beats in parameters and primary test score, where the experiment shows that."""
+    """Pareto-optimal models and layers by parameters and primary test score, if the experiment shows them."""
     notes: tuple[str, ...]
-    """What was chosen or replaced here."""
+    """Our choices and replacements."""
     level: float
-    """Of the intervals."""
+    """Confidence level of the intervals."""
 
     @property
     def conclusion(self) -> Conclusion:
-        """How many of our test scores are near the paper's, or how many pairs bear out its claim."""
+        """How many of our test scores are near the paper's, or how many pairs confirm its claim."""
         tested = [score for score in self.scores if _is_tested(score, self.primary) and score["difference"] is not None]
         judged = [score["deviations"] for score in tested if score["deviations"] is not None]
         right = sum(abs(deviation) <= NEAR for deviation in judged)
@@ -104,7 +104,7 @@ class Reproduction(Shown):
         )
 
     def _checks(self) -> Iterator[Check]:
-        """Yield what was not run, and which models no other beats."""
+        """Yield steps that were not run, and Pareto-optimal models."""
         for before in dict.fromkeys(score["before"] for score in self.scores if score["ours"] is None):
             if before:
                 yield Check(name="step not run", passed=False, names={"step": before, "option": FIRST_STEPS[before]})
@@ -114,7 +114,7 @@ class Reproduction(Shown):
 
     @property
     def sources(self) -> dict[str, str]:
-        """The paper, and what was chosen or replaced."""
+        """The paper, and our choices or replacements."""
         return {"Paper": f"{self.source} of arXiv 2402.13130", "Task": self.task, "Models": "; ".join(self.notes)}
 
     @property
@@ -186,7 +186,7 @@ FRONTS = {"paper": "the paper", "ours": "ours"}
 
 
 def _verdict(right: int, n: int) -> Verdict:
-    """Return whether all of some figures are as the paper's; failed where fewer than half are."""
+    """Return whether all of some figures match the paper's; failed if fewer than half do."""
     if not n:
         return Verdict.UNDECIDED
     return Verdict.DECIDED if right == n else Verdict.FAILED if 2 * right < n else Verdict.UNDECIDED
@@ -203,8 +203,8 @@ def reproduce(
 ) -> Reproduction:
     """Run the recipes of an experiment and compare its scores with the paper's.
 
-    Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
-    are checked before the first is trained. What has no data for the step before TMFT is not run. For `models` see
+    Models are fine-tuned at its layers by the paper's protocol, or compared by CKA if it shows CKA. All
+    are checked before training. Steps before TMFT without data are not run. For `models` see
     `run_models`.
     """
     chosen, data = experiment(name), data or {}
@@ -242,7 +242,7 @@ def reproduce(
 def _recipe(
     name: str, before: Before | None, run: Mapping[str, str], files: Sequence[str], settings: dict[str, Any]
 ) -> Recipe | None:
-    """Return a recipe of an experiment with its data and models; None where it has none of these models."""
+    """Return a recipe of an experiment with its data and models; None if it uses none of these models."""
     recipe = load_recipe(RECIPES / f"{name}{FILES[before]}.toml")
     models = tuple(
         replace(model, model=replace(model.model, name=run[model.model.name]))
@@ -262,7 +262,7 @@ def _fine_tuned(
     chosen: Experiment, run: Mapping[str, str], recipes: Mapping[Before | None, Recipe], task: Task
 ) -> tuple[ReproducedScore, ...]:
     for recipe in recipes.values():
-        plan_recipe(recipe)  # what is wrong is reported before any training
+        plan_recipe(recipe)  # reports errors before any training
     ours: dict[tuple[Before | None, str, int | None, int], LayerOutcome] = {}
     for number, (before, recipe) in enumerate(recipes.items()):
         with part(start=number, share=1, whole=len(recipes)):
@@ -292,7 +292,7 @@ def _fine_tuned(
 def reproduced_score(
     paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
 ) -> ReproducedScore:
-    """Compare our runs at a layer with the paper's figure; an outcome of None means that it was not run."""
+    """Compare our runs at a layer with the paper's figure; an outcome of None was not run."""
     figure = getattr(paper, split).get(metric)
     ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], current().level, metric=metric)
     difference = None if ours is None or figure is None else ours.mean - figure

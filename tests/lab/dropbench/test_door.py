@@ -136,7 +136,7 @@ def test_an_entry_that_fails_is_named_in_one_line(function: Any, message: str, m
 def test_epochs_that_were_not_kept_cannot_be_had() -> None:
     model = Recorded(entry=known_zoo().entries[0], tuned=known_zoo().entries[0].budgets["gentle"])
     assert Trial(model).tune(4) == 80
-    with pytest.raises(DataError, match="this zoo did not keep its epochs"):
+    with pytest.raises(DataError, match="this zoo has no scores by epoch"):
         Trial(model).tune(4, epochs=1)
 
 

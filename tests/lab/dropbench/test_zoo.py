@@ -46,7 +46,7 @@ def test_several_zoos_are_put_together(tmp_path: Path) -> None:
     assert both.provenance.command == f"{first.provenance.command}; again"
     assert both.provenance.created == "2026-02-01"
     assert both.provenance.notes == (*first.provenance.notes, "again it is")
-    with pytest.raises(DataError, match="expected models with names of their own, got x more than once"):
+    with pytest.raises(DataError, match="expected models with unique names, got x more than once"):
         read_zoo(tmp_path / "1.json", tmp_path / "1.json")
     with pytest.raises(DataError, match="expected at least one zoo, got none"):
         put_together([])
@@ -151,14 +151,14 @@ def test_the_default_held_on_the_models_that_were_kept_out() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])
 def test_what_is_no_zoo_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / "zoo.json").write_text(text)
-    with pytest.raises(DataError, match=r"zoo.json holds no zoo: expected a Zoo as JSON") as caught:
+    with pytest.raises(DataError, match=r"zoo.json is not a zoo: expected a Zoo as JSON") as caught:
         read_zoo(tmp_path / "zoo.json")
     assert "\n" not in str(caught.value)
 
 
 def test_models_have_names_of_their_own() -> None:
     first: ZooEntry = known_zoo().entries[0]
-    with pytest.raises(DataError, match="expected models with names of their own, got a0 more than once"):
+    with pytest.raises(DataError, match="expected models with unique names, got a0 more than once"):
         zoo(first, first)
     with pytest.raises(DataError, match="expected at least one model in a zoo, got none"):
         Zoo(provenance=known_zoo().provenance, entries=())

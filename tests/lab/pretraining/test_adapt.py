@@ -37,7 +37,7 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
     assert found.n_held_out_tokens > 0
     assert [warning.split(" (such")[0] for warning in found.warnings] == [
         "the checkpoint lacks 6 weights of the head for masked language modelling",
-        "1 copies of texts were left out",
+        "1 duplicate texts were removed",
     ]
     assert from_json(Adaptation, (out / "adaptation.json").read_text()) == found
 

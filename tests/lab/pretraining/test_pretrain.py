@@ -244,9 +244,9 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
     found = job("mlm", tmp_path / "out", steps=1, vocab_size=5000)
     assert found.vocab_size < 5000
     assert f"the vocabulary has {found.vocab_size} words, not 5,000: the texts hold no more" in found.warnings
-    assert "1 copies of texts were left out" in found.warnings
+    assert "1 duplicate texts were removed" in found.warnings
     letters = job("mlm", tmp_path / "letters", steps=1, vocab_size=10)
-    assert any("not 10: the texts have so many letters alone" in warning for warning in letters.warnings)
+    assert any("not 10: the texts have that many letters alone" in warning for warning in letters.warnings)
 
 
 # ---- interrupted --------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
 
 def test_a_generator_larger_than_the_encoder_is_warned_of(tmp_path: Path) -> None:
     found = job("rtd", tmp_path / "out", steps=1, generator_size=1.5)
-    assert any("the generator is larger than the encoder" in warning for warning in found.warnings)
+    assert any("the generator is larger than its encoder" in warning for warning in found.warnings)
     assert AutoModel.from_pretrained(tmp_path / "out" / "generator").config.hidden_size == 24
     assert not any("generator" in warning for warning in job("mlm", tmp_path / "m", generator_size=1.5).warnings)
 
@@ -266,9 +266,9 @@ def test_too_few_texts(tmp_path: Path) -> None:
     for texts in ([], ["a", "a"], TextFile(name="none", texts=())):
         with pytest.raises(DataError, match="expected at least two distinct texts"):
             job("mlm", tmp_path / "out", texts=texts)
-    with pytest.raises(DataError, match=r"at least 8 sequences to train on, a whole batch, got 7: .* --batch-size"):
+    with pytest.raises(DataError, match=r"at least 8 sequences to train on, a full batch, got 7: .* --batch-size"):
         job("mlm", tmp_path / "out", texts=TEXTS[:8])
-    with pytest.raises(DataError, match='what load_corpus gave, or "language", got the text'):
+    with pytest.raises(DataError, match='a result of load_corpus, or "language", got the text'):
         job("mlm", tmp_path / "out", texts="captions.txt")
     assert list(tmp_path.iterdir()) == []
 

@@ -122,8 +122,8 @@ def test_what_was_chosen_here_is_reported() -> None:
     assert {hub_id for hub_id, model in paper_models().items() if "chosen" not in model} == named
     planned = run_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
     chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
-    assert chosen.startswith(f"{KLUE} is chosen here")
-    assert replaced == f"folder was run in place of {KO_ELECTRA}"
+    assert chosen.startswith(f"{KLUE} is our choice")
+    assert replaced == f"folder was run instead of {KO_ELECTRA}"
 
 
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
@@ -156,7 +156,7 @@ def test_a_chain_without_data_is_not_run(layerprobe: Layerprobe, words: Path, co
     assert [layer["runs"] for layer in both["jobs"]] == [5, 10, 5]
     given = layerprobe(*arguments, "--words", words).out
     assert "--words FOLDER" not in given
-    assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in given
+    assert "Not run: domain adaptation, then TMFT; add the data with --corpus FILE." in given
 
 
 @pytest.mark.slow
@@ -336,7 +336,7 @@ def test_a_language_says_seeds_interval_and_how_far(
         assert len(ours["values"]) == 2
     output = layerprobe(*arguments)
     assert done["conclusion"]["headline"] in output.out
-    assert f"{tiny} was run in place of {model}" in output.err
+    assert f"{tiny} was run instead of {model}" in output.err
 
 
 @pytest.mark.slow
