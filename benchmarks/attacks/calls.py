@@ -178,7 +178,10 @@ WRONG: dict[str, tuple[Call, str]] = {
     "find(against_last)": (lambda x: lp.find(x.m, x.task, against_last=-1), "0 or more, got -1"),
     "load_task(two ratios)": (lambda x: lp.load_task(x.pairs, split_ratios=(0.8, 0.2)), "a ratio for each of train"),
     "embedded_model(objective)": (lambda x: lp.embedded_model("foo"), "objective is 'foo', expected one of"),
-    "embedded_task(no pairs)": (lambda x: lp.embedded_task(train=0), "at least one pair a split, got 0, 500 and 1000"),
+    "embedded_task(no pairs)": (
+        lambda x: lp.embedded_task(train=0),
+        "at least one pair per split, got 0, 500 and 1000",
+    ),
     "extract(model, frame)": (lambda x: lp.extract(x.m, x.pairs), "columns first, second, score"),
     "predict(model, frame)": (lambda x: lp.predict(x.m, x.pairs), "columns first, second, score"),
     "extract(model, one text)": (lambda x: lp.extract(x.m, "a b"), "list of texts, got the single text"),

@@ -1,13 +1,13 @@
-"""A small synthetic language: scenes, the sentences that tell them, and how alike two scenes are.
+"""A small synthetic language: scenes, sentences that describe them, and the similarity of scenes.
 
 Knows words and meanings; knows no tensors and no models. Everything is drawn from seeds, so the language, its corpus
 and its sentence pairs are the same on every machine.
 
-The language has what makes masked words predictable in a natural one: topics in Zipf order with words of
-their own, selectional preferences (each agent has actions it likes, each action its patients and tools, each
-noun its qualities), and a register that picks among synonyms throughout a sentence. It has what makes
-similarity more than shared words: synonyms, active, passive, fronted and cleft forms, and agents and
-patients that can trade places.
+Masked words are predictable as in natural languages: by topics in Zipf order with their own
+words, selectional preferences (each agent has typical actions, each action typical patients and tools, each
+noun typical qualities), and a register that selects synonyms throughout a sentence. Similarity is
+more than shared words: there are synonyms, active, passive, fronted and cleft forms, and agents and
+patients that can swap places.
 """
 
 import itertools
@@ -21,13 +21,13 @@ N_REGISTERS = 3
 # role -> concepts within a topic
 CONCEPTS = {"agent": 8, "thing": 11, "action": 9, "quality": 6, "place": 4}
 N_TIMES = 12
-# In a natural text one word in ten or so belongs to another topic.
+# In natural texts about one word in ten belongs to another topic.
 STRAY = 0.1
 
 # Function words. THE and A are articles, BE with BY makes the passive, IT with THAT makes the cleft.
 THE, A, BE, BY, IT, THAT, IN, WITH = "la", "un", "eso", "pe", "ti", "ke", "ni", "zu"
 
-# How much a slot counts in the similarity of two scenes.
+# Weight of a slot in the similarity of two scenes.
 SLOT_WEIGHTS = {
     "action": 0.28,
     "agent": 0.22,
@@ -39,27 +39,27 @@ SLOT_WEIGHTS = {
     "patient_quality": 0.03,
 }
 SAME_TOPIC = 0.3
-# How often a sentence fills the slots that it may leave open.
+# Probability of filling an optional slot.
 DETAILS = {"agent_quality": 0.5, "patient_quality": 0.5, "place": 0.7, "tool": 0.35, "time": 0.6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concept:
-    """One meaning and its words."""
+    """One meaning with its words."""
 
     role: str
     """agent, thing, action, quality, place or time."""
     topic: int
-    """0 is the most frequent; -1 for times, which belong to no topic."""
+    """Number of the topic, 0 is the most frequent; -1 for times, which have no topic."""
     rank: int
-    """Frequency rank among the concepts of its role and topic, 0 first."""
+    """Frequency rank among the concepts of its role and topic, from 0."""
     words: tuple[str, ...]
-    """One word a register; registers may share a word."""
+    """One word per register; registers may share a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a sentence says: who does what to whom, where, when and with what."""
+    """The content of a sentence: who does what to whom, where, when and with what."""
 
     agent: Concept
     action: Concept
@@ -81,7 +81,7 @@ def concept_similarity(a: Concept | None, b: Concept | None) -> float:
 
 
 def scene_similarity(a: Scene, b: Scene) -> float:
-    """Return how alike two scenes are, in [0, 1]: the weighted mean over the slots that either fills."""
+    """Return the similarity of two scenes, in [0, 1]: the weighted mean over the slots that either of them fills."""
     total = score = 0.0
     for slot, weight in SLOT_WEIGHTS.items():
         x, y = getattr(a, slot), getattr(b, slot)
@@ -96,7 +96,7 @@ CODAS = ("", "", "n", "r", "s", "l")
 
 
 def _new_words(rng: random.Random, taken: set[str]) -> Iterator[str]:
-    """Yield pronounceable words that nothing else in the language is called."""
+    """Yield pronounceable words that are unused in the language."""
     while True:
         syllables = rng.choice((2, 2, 3))
         word = "".join(rng.choice(ONSETS) + rng.choice("aeiou") for _ in range(syllables)) + rng.choice(CODAS)
@@ -111,7 +111,7 @@ def _zipf(n: int, exponent: float = 1.0) -> list[float]:
 
 
 class Language:
-    """The lexicon and the habits of one language, all drawn from `seed`.
+    """The lexicon and the preferences of one language, all drawn from `seed`.
 
     Examples:
         >>> language = Language(seed=0)
@@ -132,7 +132,7 @@ class Language:
         times = [self._new_concept("time", -1, rank) for rank in range(N_TIMES)]
         for topic in range(N_TOPICS):
             self._concepts["time", topic] = self._rng.sample(times, 4)
-        # concept and role -> the concepts that go with it in that role, the most usual first
+        # concept and role -> its partners in that role, the most frequent first
         self._liked = {
             (concept, role): self._rng.sample(self._concepts[role, topic], len(self._concepts[role, topic]))
             for (_, topic), concepts in list(self._concepts.items())
@@ -156,19 +156,19 @@ class Language:
         return rng.choices(range(N_TOPICS), cum_weights=self._topic_weights)[0]
 
     def _any(self, rng: random.Random, role: str, topic: int) -> Concept:
-        """Draw a concept of a topic by its frequency."""
+        """Draw a concept of a topic by frequency."""
         concepts = self._concepts[role, topic]
         return rng.choices(concepts, cum_weights=_zipf(len(concepts)))[0]
 
     def _with(self, rng: random.Random, concept: Concept, role: str) -> Concept:
-        """Draw what goes with `concept` in `role`: mostly what it likes, now and then something of another topic."""
+        """Draw a partner of `concept` in `role`: mostly a preferred one, sometimes one of another topic."""
         if rng.random() < STRAY:
             return self._any(rng, role, self._topic(rng))
         liked = self._liked[concept, role]
         return rng.choices(liked, cum_weights=_zipf(len(liked), 1.5))[0]
 
     def scene(self, rng: random.Random) -> Scene:
-        """Draw a scene with the language's own preferences."""
+        """Draw a scene with the language's preferences."""
         agent = self._any(rng, "agent", self._topic(rng))
         action = self._with(rng, agent, "action")
         patient = self._with(rng, action, "agent" if rng.random() < 0.3 else "thing")
@@ -177,7 +177,7 @@ class Language:
         return replace(scene, **filled)
 
     def _fill(self, rng: random.Random, slot: str, scene: Scene) -> Concept:
-        """Draw what usually stands in `slot` of such a scene."""
+        """Draw a typical concept for `slot` of a scene."""
         if slot in ("agent", "time"):
             return self._any(rng, slot, (scene.agent if slot == "agent" else scene.action).topic)
         neighbour, role = {
@@ -193,7 +193,7 @@ class Language:
     # ---- sentences ------------------------------------------------------------------------------------
 
     def tell(self, scene: Scene, rng: random.Random) -> str:
-        """Say `scene` in one register and one of four forms."""
+        """Describe `scene` in one register and one of four forms."""
         register = rng.randrange(N_REGISTERS)
         article = THE if rng.random() < 0.7 else A
 
@@ -229,7 +229,7 @@ class Language:
         """Yield `n` sentence pairs with their gold similarity, 0 to 5 with one decimal.
 
         The gold value is `scene_similarity` of the two scenes: words play no part in it. The two sentences
-        are worded independently, so the same scene may come in other words and another order.
+        are worded independently, so the same scene may appear in other words and another order.
         """
         rng = random.Random(f"pairs {seed}")
         for _ in range(n):
@@ -238,7 +238,7 @@ class Language:
             yield self.tell(first, rng), self.tell(second, rng), round(5 * scene_similarity(first, second), 1)
 
     def _variation(self, rng: random.Random, scene: Scene) -> Scene:
-        """Return a scene somewhere between the same and an unrelated one."""
+        """Return a scene between the same and an unrelated one."""
         if rng.random() < 0.2:
             return self.scene(rng)
         if scene.patient.role == "agent" and rng.random() < 0.25:
@@ -249,7 +249,7 @@ class Language:
         return replace(scene, **others)
 
     def _other(self, rng: random.Random, slot: str, scene: Scene) -> Concept | None:
-        """Draw something else for `slot`: nothing, something usual there, or something of another scene."""
+        """Draw another value for `slot`: nothing, a typical concept, or one of another scene."""
         if slot in DETAILS and rng.random() < 0.3:
             return None
         return self._fill(rng, slot, scene if rng.random() < 0.5 else self.scene(rng))

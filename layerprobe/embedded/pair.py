@@ -1,9 +1,9 @@
-"""The embedded pair: two small encoders of one architecture that differ in what they were pretrained for.
+"""The embedded pair: two small encoders of one architecture with different pretraining objectives.
 
 `mlm` was pretrained by masked language modelling, `rtd` as an ELECTRA discriminator by replaced token
 detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
 ship with the package.
-The recipe stands with the other pretraining in the lab.
+The recipe is with the other pretraining in the lab.
 """
 
 import csv
@@ -25,7 +25,7 @@ LANGUAGE_SEED = 0
 TASK_SIZES = (1500, 500, 1000)
 TASK_SEED = 10
 N_TEXTS, TEXTS_SEED = 2000, 20
-# The demo has more pairs to measure on, and a short training: with six epochs the last layers make up half of the drop.
+# The demo has more test pairs and a short training: with six epochs the last layers recover half of the drop.
 DEMO_SIZES = {"train": 1500, "validation": 1000, "test": 2000}
 DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=1, batch_size=16)
 
@@ -34,19 +34,19 @@ Objective = Literal["mlm", "rtd"]
 
 
 def embedded_model(objective: str) -> Path:
-    """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd; DataError for others."""
+    """Return the folder of the shipped encoder pretrained by `objective`: mlm or rtd; DataError for others."""
     check_choice(objective, Objective, name="objective")
     return Path(__file__).parent / "weights" / objective
 
 
 def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> Task:
-    """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told.
+    """Return sentence pairs of the synthetic language with the similarity of their scenes as gold scores.
 
     Raises:
         DataError: If a split would be empty.
     """
     if not all(isinstance(size, Integral) and size >= 1 for size in (train, validation, test)):
-        raise DataError(f"expected at least one pair a split, got {train}, {validation} and {test}")
+        raise DataError(f"expected at least one pair per split, got {train}, {validation} and {test}")
     language = Language(seed=LANGUAGE_SEED)
 
     def split(n: int, seed: int) -> Examples:
@@ -60,7 +60,7 @@ def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1]
         validation=split(validation, TASK_SEED + 1),
         test=split(test, TASK_SEED + 2),
         score_range=(0.0, 5.0),
-        notes=("sentence pairs of the synthetic language; gold similarity is that of the scenes they tell",),
+        notes=("sentence pairs of the synthetic language; gold similarity is that of their scenes",),
     )
 
 
@@ -68,9 +68,9 @@ def write_embedded(folder: Path, *, pairs: int = sum(TASK_SIZES), texts: int = N
     """Write the embedded pair and its language as ordinary files: `rtd`, `mlm`, `pairs.csv` and `texts.txt`.
 
     Args:
-        folder: Made where it does not exist; what stands there already by these names is replaced.
+        folder: Folder to write, created if missing; existing files with these names are replaced.
         pairs: Rows of `pairs.csv`: two sentences and their gold similarity from 0 to 5.
-        texts: Lines of `texts.txt`: sentences that are in none of the pairs' splits.
+        texts: Number of lines of `texts.txt`: sentences that are in none of the pairs' splits.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for objective in ("rtd", "mlm"):

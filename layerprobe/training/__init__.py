@@ -1,1 +1,1 @@
-"""One training loop on texts that can be interrupted, and how an unfinished run and a trained model are kept."""
+"""One interruptible training loop on texts, and storage of unfinished runs and trained models."""

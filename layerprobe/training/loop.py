@@ -1,6 +1,6 @@
-"""One plain loop that can be interrupted anywhere.
+"""One plain training loop that can be interrupted anywhere.
 
-Knows an objective, an optimiser and batches; knows where a run is saved, nothing of what becomes of it.
+Knows an objective, an optimiser, batches and the location of saved runs, but not what becomes of them.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 EVALUATION_BATCH_TOKENS = 4096
 # Prefixes of the names of saved tensors.
 MODEL, RNG = "model.", "rng."
-# Numbers of a `Trainer` that a saved step keeps.
+# Attributes of a `Trainer` in a saved step.
 COUNTED = ("step", "n_tokens", "seconds", "training_seconds", "totals")
 _PREFIX = "optimizer."
 
 
 def adamw(parameters: Sequence[nn.Parameter], protocol: Any, *, fused: bool) -> torch.optim.AdamW:
-    """Return AdamW at the peak rate of any training's protocol, with its weight decay on matrices alone.
+    """Return AdamW at the peak rate of a training protocol, with weight decay on matrices only.
 
-    If `fused`, a step is one pass over the weights instead of a dozen: the same formula, rounded otherwise.
+    If `fused`, a step is one pass over the weights instead of a dozen: the same formula with other rounding.
     """
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": protocol.weight_decay},
@@ -48,7 +48,7 @@ def adamw(parameters: Sequence[nn.Parameter], protocol: Any, *, fused: bool) -> 
 
 
 def rate(step: int, *, total_steps: int, warmup: float) -> float:
-    """Return the share of the peak learning rate after so many steps: linear up, linear down to 0, and 0 from then on.
+    """Return the share of the peak learning rate after `step` steps: linear up, linear down to 0, then 0.
 
     Examples:
         >>> [rate(step, total_steps=10, warmup=0.2) for step in (0, 1, 2, 6, 12)]
@@ -59,13 +59,13 @@ def rate(step: int, *, total_steps: int, warmup: float) -> float:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the moments of an optimiser by names to save them under."""
+    """Return the moments of an optimiser under names for saving."""
     states = optimizer.state_dict()["state"]
     return {f"{_PREFIX}{number}.{name}": tensor for number, state in states.items() for name, tensor in state.items()}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimiser such moments back; its learning rates stay."""
+    """Restore the moments of an optimiser; its learning rates stay."""
     states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith(_PREFIX):
@@ -75,12 +75,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 
 
 class Trainer:
-    """An objective, its optimiser, and how far they are.
+    """An objective, its optimiser, and their progress.
 
     The models are on the device and trained in place, by a protocol of adaptation or pretraining: its batches, schedule
-    and optimiser. `rows` and `held_out` are numbers of texts; the seed is that of order, masking, sampling and dropout;
-    `precision` returns the context in which the models compute. With `same_length` held-out texts are never padded;
-    with `fused` the optimiser's step is one kernel, whose rounding differs.
+    and optimiser. `rows` and `held_out` are numbers of texts; the seed is for order, masking, sampling and dropout;
+    `precision` returns the context of the models' computations. With `same_length` held-out texts are never padded;
+    with `fused` the optimiser's step is one kernel, with other rounding.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Trainer:
     # ---- a step ------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Take one step: every part's mean over its positions in all batches of the step, weighted and summed."""
+        """Take one step: the weighted sum of every part's mean over its positions in all batches of the step."""
         start = time.perf_counter()
         self.objective.train()
         batches = [self.masked_batch(rows, self.masking_rng) for rows in self._batches_of_step()]
@@ -139,7 +139,7 @@ class Trainer:
                 sums[part] = sums.get(part, torch.zeros((), device=self.device)) + loss.detach()
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.protocol.max_grad_norm)
         self.step += 1
-        # the device is waited for once a step
+        # synchronise with the device once per step
         *summed, length = torch.stack([*sums.values(), norm.to(self.device)]).tolist()
         self._check_finite(sum(summed), length)
         self.optimizer.step()
@@ -160,7 +160,7 @@ class Trainer:
         return self.objective.masking.mask(batch["input_ids"], batch["attention_mask"], rng)
 
     def losses_of(self, batch: MaskedBatch) -> dict[str, Tensor]:
-        """Return the summed loss of every part, none where no position carries loss: the mean of nothing is NaN."""
+        """Return the summed loss of every part, except parts without positions: their mean would be NaN."""
         if not any(self.objective.counts(batch).values()):
             return {}
         with self.precision():
@@ -168,7 +168,7 @@ class Trainer:
         return {part: sums["loss"] for part, sums in outputs.items()}
 
     def weighted(self, losses: dict[str, Tensor], counts: dict[str, int]) -> Tensor:
-        """Return the loss of a step's batch: the summed losses of its parts, by weight and the step's positions."""
+        """Return the loss of a batch: the summed losses of its parts, by weight and the step's positions."""
         parts = [self.objective.weights[part] * (loss / max(1, counts[part])) for part, loss in losses.items()]
         return torch.stack(parts).sum()
 
@@ -193,7 +193,7 @@ class Trainer:
     # ---- the held-out set --------------------------------------------------------------------------------
 
     def _mask_held_out(self, *, same_length: bool) -> list[MaskedBatch]:
-        """Mask the held-out texts once, so that every evaluation is on the same positions."""
+        """Mask the held-out texts once, so that every evaluation uses the same positions."""
         rng = torch.Generator().manual_seed(self.seed)
         lengths = self.lengths[self.held_out].tolist()
         batches = token_batches(lengths, budget=EVALUATION_BATCH_TOKENS, same_length=same_length)
@@ -201,14 +201,14 @@ class Trainer:
         masked = [batch for batch in masked if len(batch.targets)]
         if not masked:
             raise DataError(
-                f"none of the tokens of the {len(self.held_out)} held-out texts is masked: give more or longer texts, "
+                f"none of the tokens of the {len(self.held_out)} held-out texts is masked: use more or longer texts, "
                 "or hold out a larger share of them"
             )
         return masked
 
     @torch.inference_mode()
     def evaluate(self, *, before: bool = False) -> None:
-        """Evaluate every part on the held-out set; a generator's samples there are drawn from the seed."""
+        """Evaluate every part on the held-out set; a generator's samples there are drawn with the seed."""
         start = time.perf_counter()
         self.objective.train(False)
         rng = torch.Generator(self.device).manual_seed(self.seed)
@@ -236,14 +236,14 @@ class Trainer:
         listed = ", ".join(f"{name} {value:.4f}" for name, value in measured.items())
         logger.info("step %d of %d: held-out %s", self.step, self.total_steps, listed)
 
-    # ---- to disk and back --------------------------------------------------------------------------------
+    # ---- saving and loading------------------------------------------------------------------------------
 
     def saved(self, fingerprint: str) -> SavedStep:
-        """Return where the run is, but for its tensors."""
+        """Return the state of the run without its tensors."""
         return {"fingerprint": fingerprint, **{name: getattr(self, name) for name in COUNTED}, "metrics": self.metrics}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
+        """Return weights, optimiser and generator states; the learning rate follows from the step."""
         tensors = {MODEL + name: p.detach() for name, p in self.parameters.items()}
         tensors |= optimizer_tensors(self.optimizer)
         states = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
@@ -266,7 +266,7 @@ class Trainer:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens trained on a second, padding and evaluation left out; 0 before the first step."""
+        """Training speed, without padding and evaluation; 0 before the first step."""
         return self.n_tokens / self.training_seconds if self.training_seconds else 0.0
 
 
@@ -280,11 +280,11 @@ def train(
     task: str = "training",
     show_loss: bool = False,
 ) -> None:
-    """Take the steps of a run that are left.
+    """Take the remaining steps of a run.
 
-    A run that goes on from a saved step gives the same weights as one that was never interrupted. It is saved in its
-    directory, locked by the caller, and evaluated every so many steps; by default nowhere, and after every epoch. The
-    steps that are done are reported, with `show_loss` with loss and speed.
+    A run that continues from a saved step gives the same weights as an uninterrupted one. It is saved in its
+    directory, locked by the caller, and evaluated at regular steps; by default nowhere, and after every epoch. Finished
+    steps are reported; with `show_loss` together with loss and speed.
     """
     evaluate_every = evaluate_every or run.steps_per_epoch
     total = run.total_steps
@@ -293,7 +293,7 @@ def train(
             run.evaluate(before=True)
         else:
             run.restore(*steps.resumed)
-            logger.info("going on from step %d of %d", run.step, total)
+            logger.info("continuing from step %d of %d", run.step, total)
         last_saved = run.step
         report(task, run.step, total)
         while run.step < total:
@@ -309,5 +309,5 @@ def train(
 
 
 def steps_per_epoch(n_texts: int, batch_size: int, accumulation: int) -> int:
-    """Return the steps in which every text is seen once."""
+    """Return the number of steps in which every text is seen once."""
     return math.ceil(math.ceil(n_texts / batch_size) / accumulation)

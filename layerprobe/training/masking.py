@@ -1,6 +1,6 @@
-"""Texts -> token ids, batches of an epoch with some tokens masked, and what a model is trained for by them, with loss.
+"""From texts to token ids and masked batches of an epoch, and objectives with their losses.
 
-Knows lengths and seeds, and heads that fill in masked tokens; knows no optimiser and no schedule.
+Knows lengths, seeds and heads that fill in masked tokens; knows no optimiser and no schedule.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
 
-# Texts from one report of progress to the next.
+# Texts between two reports of progress.
 CHUNK = 20_000
-# Batches whose texts are sorted by length together.
+# Number of batches whose texts are sorted by length together.
 WINDOW = 50
 
 
 def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[str]) -> TokenizedTexts:
-    """Return `texts` as token ids without types; what `tokenize` raises is passed on."""
+    """Return `texts` as token ids without types; errors of `tokenize` propagate."""
     parts: list[TokenizedTexts] = []
     for start in range(0, max(1, len(texts)), CHUNK):
         tokenized = tokenize(list(texts[start : start + CHUNK]))
@@ -51,13 +51,13 @@ def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[s
 
 
 def pack(corpus: TokenizedTexts, *, max_length: int, n_leading: int) -> TokenizedTexts:
-    """Return the texts of `corpus` joined to sequences of at most `max_length` tokens, in their order.
+    """Return the texts of `corpus` joined to sequences of at most `max_length` tokens, in order.
 
-    [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is cut in two, and a text that does not fit
-    begins the next sequence.
+    [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is split, and a text that does not fit
+    starts the next sequence.
 
-    The texts must have at most `max_length` tokens each. Their `n_leading` special tokens at the beginning are kept of
-    the first text of a sequence only.
+    The texts must have at most `max_length` tokens each. Their `n_leading` special tokens at the start are kept only
+    for the first text of a sequence.
     """
     parts: list[NDArray[np.int32]] = []
     lengths: list[int] = []
@@ -71,7 +71,7 @@ def pack(corpus: TokenizedTexts, *, max_length: int, n_leading: int) -> Tokenize
 
 
 def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the texts to train on and of those held out, ascending; DataError with fewer than two."""
+    """Return the numbers of the training and of the held-out texts, ascending; DataError with fewer than two texts."""
     if n_texts < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {n_texts}")
     n_held_out = min(max(1, round(share * n_texts)), n_texts - 1)
@@ -84,10 +84,10 @@ def epoch_batches(
 ) -> list[NDArray[np.int64]]:
     """Return the batches of an epoch: texts of similar length, in a random order, every text once.
 
-    The texts are shuffled; within each window of 50 batches they are sorted by length and cut into batches, and
-    the batches of the window are shuffled. Nothing but the arguments decides, so an interrupted epoch goes on.
+    The texts are shuffled; within each window of 50 batches they are sorted by length and split into batches, and
+    the batches of the window are shuffled. Only the arguments decide, so an interrupted epoch continues unchanged.
 
-    `rows` are numbers of texts, `lengths` the tokens of all texts, of the others, too.
+    `rows` are numbers of texts, `lengths` the number of tokens of all texts, including others.
     """
     rng = np.random.default_rng([seed, 1, epoch])
     order = rng.permutation(rows)
@@ -105,31 +105,31 @@ class MaskedBatch:
     """A batch with the positions that the model must fill in."""
 
     ids: Tensor
-    """(text, token): the original."""
+    """(text, token): original ids."""
     attention_mask: Tensor
     """(text, token): 1 for tokens, 0 for padding."""
     input_ids: Tensor
-    """(text, token): with the selected tokens masked, replaced or kept."""
+    """(text, token): ids with the selected tokens masked, replaced or kept."""
     selected: Tensor
-    """(text, token) bool: the masked positions."""
+    """(text, token) bool: selected positions."""
     targets: Tensor
-    """(selected,): the original ids there."""
+    """(selected,): original ids at these positions."""
 
     @property
     def n_tokens(self) -> int:
-        """Tokens without padding."""
+        """Number of tokens without padding."""
         return int(self.attention_mask.sum())
 
     def to(self, device: torch.device) -> MaskedBatch:
-        """Return it on a device."""
+        """Return the batch on a device."""
         return MaskedBatch(**{f.name: on_device(getattr(self, f.name), device) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """Which tokens are selected, and what is shown in their place: by default the shares of BERT.
+    """Selection of tokens, and what the model reads instead: by default the shares of BERT.
 
-    With both shares 0 every selected token becomes the mask, as for ELECTRA's generator.
+    If both shares are 0 every selected token becomes the mask, as for ELECTRA's generator.
 
     Source: Devlin et al. 2019 (arXiv 1810.04805), section 3.1; Clark et al. 2020 (arXiv 2003.10555).
     """
@@ -138,17 +138,17 @@ class Masking:
     vocab_size: int
     """Random tokens are drawn below this id."""
     special_ids: tuple[int, ...]
-    """Never selected."""
+    """Ids that are never selected."""
     rate: float = 0.15
-    """Probability of a token to be selected."""
+    """Probability of selecting a token."""
     random_share: float = 0.1
-    """Share of the selected tokens that are shown as a random token."""
+    """Share of the selected tokens that are replaced by a random token."""
     kept_share: float = 0.1
-    """Share of them that are shown as they are; the rest is shown as the mask."""
+    """Share of the selected tokens that stay unchanged; the rest is replaced by the mask."""
 
     @classmethod
     def of(cls, protocol: Any, tokenizer: Any, *, vocab_size: int, special_ids: Iterable[int]) -> Masking:
-        """Return that of a protocol of adaptation or pretraining, whose fields have the same names."""
+        """Return the masking of a protocol of adaptation or pretraining, which has the same field names."""
         return cls(
             mask_id=tokenizer.mask_token_id,
             vocab_size=vocab_size,
@@ -174,13 +174,13 @@ class Masking:
 
 
 def logits_at(model: PreTrainedModel, batch: Batch, selected: Tensor) -> Tensor:
-    """Return an encoder's logits, under a head that fills in masked tokens, at some positions: (selected, vocabulary).
+    """Return an encoder's logits at some positions, by a head that fills in masked tokens: (selected, vocabulary).
 
-    The head is most of the work where the vocabulary is large, so it never sees the other positions.
+    The head dominates the cost for large vocabularies, so it never sees the other positions.
 
     Args:
-        model: Encoder and head.
-        batch: What the encoder reads.
+        model: Encoder with its head.
+        batch: Inputs of the encoder.
         selected: (text, token) bool.
     """
 
@@ -198,22 +198,22 @@ def logits_at(model: PreTrainedModel, batch: Batch, selected: Tensor) -> Tensor:
 
 
 def check_masked_lm(checkpoint: Resolved) -> None:
-    """Refuse models that cannot fill in masked tokens."""
+    """Raise ModelError for models that cannot fill in masked tokens."""
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     reason = None
     if checkpoint.loaded is not None:
-        reason = "it was given loaded, without its head; save it and give the folder"
+        reason = "it was passed loaded, without its head; save it and pass the folder"
     elif checkpoint.asked.blocks is not None or checkpoint.asked.tokens is not None:
         taken = "blocks" if checkpoint.asked.blocks is not None else "tokens"
-        reason = f"some of its {taken} are taken out; export it and give the folder"
+        reason = f"some of its {taken} were removed; export it and pass the folder"
     elif type(config).__module__.startswith("transformers_modules"):
-        reason = "it needs code of its own, which the folder that is written does not hold"
+        reason = "it needs its own code, which the written folder does not contain"
     elif type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         reason = f"transformers has no head of that kind for {config.model_type}"
     elif tokenizer.mask_token_id is None:
         reason = "its tokenizer has no mask token"
     elif tokenizer.mask_token_id >= getattr(config, "vocab_size", 0):
-        reason = f"it knows {config.vocab_size} tokens and the mask is number {tokenizer.mask_token_id}"
+        reason = f"it knows {config.vocab_size} tokens, but the mask is number {tokenizer.mask_token_id}"
     if reason is not None:
         raise ModelError(
             f"{checkpoint.label} cannot be trained by masked language modelling: {reason}; expected an encoder with "
@@ -226,11 +226,11 @@ def with_masked_lm_head(
 ) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """Put the checkpoint's head for masked language modelling on a loaded encoder.
 
-    What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
+    Weights of the head that the checkpoint lacks are drawn from `seed`; if the architecture ties the head to the
     input embeddings, it is tied to those of `encoder`.
 
     Returns:
-        Encoder and head, whose encoder is the module that `encoder` holds, and the names of the weights of the head
+        The model whose encoder is the module in `encoder`, and the names of the head's weights
         that the checkpoint lacks.
     """
     check_masked_lm(checkpoint)
@@ -255,12 +255,12 @@ def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, 
 def _load_head(checkpoint: Resolved, config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
     model, info = load_weights(AutoModelForMaskedLM, checkpoint, config)
     if getattr(config, "legacy", False) and any(key.startswith("lm_predictions.") for key in info["unexpected_keys"]):
-        # the heads that Microsoft published for DeBERTa are those of `legacy=False`; their configurations lack it
+        # Microsoft's heads for DeBERTa need `legacy=False`, which their configurations lack
         config.legacy = False
         model, info = load_weights(AutoModelForMaskedLM, checkpoint, config)
     fresh = _names_of_head(model, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
     if fresh:
-        # from_pretrained of transformers 5.23 leaves a bias of FNet's head as whatever was in the memory
+        # from_pretrained of transformers 5.23 leaves a bias of FNet's head uninitialised
         drawn = dict(_random_head(config)[0].named_parameters(remove_duplicate=False))
         with torch.no_grad():
             for name, weight in model.named_parameters(remove_duplicate=False):
@@ -270,21 +270,21 @@ def _load_head(checkpoint: Resolved, config: PreTrainedConfig) -> tuple[PreTrain
 
 
 def _names_of_head(model: PreTrainedModel, names: list[str]) -> tuple[str, ...]:
-    """Return those of the weights that are not the encoder's."""
+    """Return the names of weights outside of the encoder."""
     return tuple(sorted(name for name in names if not name.startswith(f"{model.base_model_prefix}.")))
 
 
 Sums = dict[str, Tensor]
-"""Of one part of an objective: its `loss`, summed over the positions that carry it, and where no gradients are computed
-what rates are made of, `n` among it: these positions."""
+"""Sums for one part of an objective: its `loss`, summed over its positions, and without gradients
+the counts for rates, including `n`, the number of positions."""
 
 
 def token_sums(logits: Tensor, targets: Tensor) -> Sums:
-    """Return the cross entropy of tokens, and the hits: positions whose most likely token is the original.
+    """Return the cross entropy of tokens, and the hits: positions whose most likely token is the original one.
 
     Args:
         logits: (position, vocabulary), float32.
-        targets: (position,): the original ids.
+        targets: (position,): original ids.
     """
     sums = {"loss": F.cross_entropy(logits, targets, reduction="sum")}
     if not torch.is_grad_enabled():
@@ -293,10 +293,10 @@ def token_sums(logits: Tensor, targets: Tensor) -> Sums:
 
 
 def replaced_sums(logits: Tensor, replaced: Tensor) -> Sums:
-    """Return the binary cross entropy of whether tokens were replaced, and how many are flagged, replaced, and both.
+    """Return the binary cross entropy of detecting replaced tokens, and the numbers flagged, replaced, and both.
 
     Args:
-        logits: (position,), float32: above 0 says replaced.
+        logits: (position,), float32: above 0 means replaced.
         replaced: (position,) bool.
     """
     sums = {"loss": F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="sum")}
@@ -307,7 +307,7 @@ def replaced_sums(logits: Tensor, replaced: Tensor) -> Sums:
     return sums
 
 
-# a rate of the held-out set -> the tallies that it is the ratio of
+# rate of the held-out set -> its two tallies
 RATES = {
     "accuracy": ("hits", "n"),
     "masked_accuracy": ("masked_hits", "masked"),
@@ -318,7 +318,7 @@ RATES = {
 
 
 def rates_of(tallies: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the rates, 0 .. 1, that the tallies of a part allow; None where nothing can be counted.
+    """Return the rates, 0 .. 1, from the tallies of a part; None for a rate without counts.
 
     Examples:
         >>> rates_of({"n": 8, "hits": 6})
@@ -332,15 +332,15 @@ def rates_of(tallies: Mapping[str, float]) -> dict[str, float | None]:
 
 
 class Objective(nn.Module, ABC):
-    """Models with what they are trained for: a weighted sum of parts, each the mean over its positions.
+    """Models with their training objective: a weighted sum of parts, each the mean over its positions.
 
-    loss = sum over parts of weight x (summed loss of the part / positions that carry it)
+    loss = sum over parts of weight x (summed loss of the part / number of its positions)
     """
 
     weights: Mapping[str, float]
-    """Of every part."""
+    """Weight of every part."""
     model: Any
-    """The encoder under its head, as transformers has it; a `generator` beside it is saved, too."""
+    """The encoder with its head, as in transformers; a `generator` beside it is saved as well."""
 
     def __init__(self, masking: Masking) -> None:
         super().__init__()
@@ -348,11 +348,11 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
-        """Return how many positions of the batch carry loss, by part."""
+        """Return the number of positions in the loss of the batch, by part."""
 
     @abstractmethod
     def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, Sums]:
-        """Return the sums of every part; batch, and `rng` of a generator's samples, are on the models' device."""
+        """Return the sums of every part; the batch, and `rng` for a generator's samples, are on the models' device."""
 
 
 class MaskedLanguageModelling(Objective):

@@ -1,4 +1,4 @@
-"""How far a model is in training, and what the protocols of all trainings have in common."""
+"""Progress of a training, and common parts of the protocols of all trainings."""
 
 import math
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from layerprobe.checks import check_fields
 class StepMetrics:
     """The parts of an objective after some steps, each by its name and metric, such as mlm_loss.
 
-    A loss is the mean over the positions that carry it, in nats. The held-out set has rates, 0 .. 1, too: accuracy,
-    and of a part that detects replaced tokens precision, recall and the share replaced.
+    A loss is the mean over its positions, in nats. The held-out set also has rates, 0 .. 1: accuracy,
+    and for detection of replaced tokens precision, recall and the share replaced.
     """
 
     step: int
-    """Steps taken; 0 is the model as it was."""
+    """Number of steps taken; 0 is the initial model."""
     train: dict[str, float]
     """Mean losses since the last evaluation; empty at the beginning."""
     held_out: dict[str, float | None]
-    """Losses and rates of the held-out set, always with the same masks; None where a rate counts nothing."""
+    """Losses and rates of the held-out set, always with the same masks; None for a rate without counts."""
 
 
 def check_protocol(protocol: Any, further: Mapping[str, bool], *, example: str) -> None:
-    """Raise DataError, naming all that is wrong, unless the numbers of a protocol of any training are in range.
+    """Raise DataError, listing all errors, unless the numbers of a training protocol are in range.
 
-    What they have in common has the same names; `own` says what is expected of further fields, and whether it holds.
+    Common fields have the same names in all protocols; `further` has conditions on other fields with their truth.
     """
     expected = {
         "a finite learning rate above 0": 0 < protocol.learning_rate < math.inf,
@@ -41,7 +41,7 @@ def check_protocol(protocol: Any, further: Mapping[str, bool], *, example: str) 
 
 
 def masking_in_range(protocol: Any) -> dict[str, bool]:
-    """Return what is expected of a protocol that masks tokens, with whether it holds."""
+    """Return the expectations of a protocol that masks tokens, and whether they hold."""
     shares = (protocol.random_share, protocol.kept_share)
     return {
         "at least one batch a step": protocol.accumulation >= 1,

@@ -410,7 +410,7 @@ def test_what_cannot_be_taken_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="got a int"):
         resolve(3)  # type: ignore[arg-type]
     checkpoint = resolve((model, tokenizer))
-    with pytest.raises(ModelError, match="it was given loaded, without its head; save it and give the folder"):
+    with pytest.raises(ModelError, match="it was passed loaded, without its head; save it and pass the folder"):
         check_masked_lm(checkpoint)
     with torch.no_grad():
         next(model.parameters()).add_(1.0)

@@ -138,7 +138,9 @@ def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pyt
         averaged("sts", {**of(runs, (1,)), **of(runs, (2,), (0,))})
     known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
     monkeypatch.setattr("layerprobe.lab.averages.KINDS", KnownKinds(known))
-    with pytest.raises(DataError, match="expected a task of kind paraphrase, whose outputs can be averaged, got kind sts"):
+    with pytest.raises(
+        DataError, match="expected a task of kind paraphrase, whose outputs can be averaged, got kind sts"
+    ):
         averaged("sts", of(runs))
 
 

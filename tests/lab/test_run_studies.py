@@ -98,7 +98,7 @@ def test_a_plan_says_what_is_there(result: RecipeResult, folder: Path, tmp_path:
 def test_another_study_in_the_folder_is_refused(result: RecipeResult, folder: Path) -> None:
     (step,) = SMALL.steps
     other = study({"protocol": dataclasses.replace(step.protocol, steps=4)})  # type: ignore[union-attr, type-var]
-    with pytest.raises(DataError, match=r"s-mlm-seed0 holds another pretrained model: .* settings differ"):
+    with pytest.raises(DataError, match=r"s-mlm-seed0 has another pretrained model: .* settings differ"):
         run_recipe(other, folder)
 
 

@@ -107,7 +107,7 @@ def test_a_finished_folder_is_not_made_again(
 
 
 def test_the_model_itself_is_never_replaced(uninterrupted: Uninterrupted) -> None:
-    with pytest.raises(DataError, match="holds the model itself"):
+    with pytest.raises(DataError, match="is the folder of the model itself"):
         adapted(uninterrupted[1], uninterrupted[1], overwrite=True)
 
 

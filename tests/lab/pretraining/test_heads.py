@@ -132,5 +132,7 @@ def test_tokenizers_without_a_mask_are_refused(tmp_path: Path) -> None:
 
 def test_a_mask_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(mask_token="<mask>"))
-    with pytest.raises(ModelError, match=f"it knows {len(VOCABULARY)} tokens and the mask is number {len(VOCABULARY)}"):
+    with pytest.raises(
+        ModelError, match=f"it knows {len(VOCABULARY)} tokens, but the mask is number {len(VOCABULARY)}"
+    ):
         check_masked_lm(resolve(str(folder)))

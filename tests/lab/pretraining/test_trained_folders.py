@@ -117,12 +117,12 @@ def test_a_damaged_step_begins_anew(training: Training, tmp_path: Path, caplog: 
     (file,) = tmp_path.rglob("tensors.safetensors")
     file.write_bytes(file.read_bytes()[:1000])
     assert numbers(training(tmp_path / "out")) == numbers(training.result)
-    assert "the run begins anew" in caplog.text
+    assert "the run starts again" in caplog.text
 
 
 def test_an_unfinished_run_is_not_mixed_with_another(training: Training, tmp_path: Path) -> None:
     left = stopped(training, tmp_path / "out", 5)
-    with pytest.raises(DataError, match="holds an unfinished run with another model, other texts or other settings"):
+    with pytest.raises(DataError, match="contains an unfinished run with another model, other texts or settings"):
         training(tmp_path / "out", seed=1)
     assert left.is_dir()
     other = training(tmp_path / "out", seed=1, overwrite=True)
@@ -141,7 +141,7 @@ def test_a_second_process_is_refused(training: Training, tmp_path: Path) -> None
 def test_another_run_replaces_a_finished_one_only_when_asked(training: Training, tmp_path: Path) -> None:
     first = training(tmp_path / "out")
     assert training(tmp_path / "out") == first, "expected it to be read, with its time"
-    with pytest.raises(DataError, match=rf"holds another {training.what}: its model, texts or .*--overwrite"):
+    with pytest.raises(DataError, match=rf"has another {training.what}: its model, texts or .*--overwrite"):
         training(tmp_path / "out", seed=1)
     assert training(tmp_path / "out", seed=1, overwrite=True).fingerprint != first.fingerprint
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
