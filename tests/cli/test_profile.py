@@ -60,6 +60,6 @@ def test_a_finding_of_another_model_is_refused_before_anything_is_measured(
     monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
     outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--finding", finding)
     assert outcome.code == 1
-    assert "expected a finding of the model that is profiled" in outcome.error
+    assert "expected a finding for the profiled model" in outcome.error
     outcome = layerprobe("profile", pair[1], *FEW, "--finding", finding)
-    assert "expected a finding of the model that is profiled" in outcome.error
+    assert "expected a finding for the profiled model" in outcome.error

@@ -252,7 +252,7 @@ def test_where_memory_cannot_be_told_it_is_none(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.profiling.run.resident_peak_works", lambda: False)
-    assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu here"
+    assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu"
     (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]
 

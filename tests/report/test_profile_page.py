@@ -145,7 +145,7 @@ def test_names_cannot_add_elements(both: list[Profile]) -> None:
 
 def test_a_finding_of_another_model_is_refused(finding: Finding) -> None:
     other = dataclasses.replace(model("google/electra-base-discriminator", 12), revision="a third")
-    with pytest.raises(DataError, match="expected a finding of the model that is profiled, got one of google/electra"):
+    with pytest.raises(DataError, match="expected a finding for the profiled model, got one for google/electra"):
         check_findings([finding], [other])
     random = dataclasses.replace(other, revision=finding.model.revision, random_init=3)
     assert scores_of([finding], random) == {}

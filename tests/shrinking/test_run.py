@@ -244,7 +244,7 @@ def test_the_fastest_way_to_run_it(folder: str) -> None:
 
 def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
     images = [item_of(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
-    with pytest.raises(DataError, match="expected a model of texts on a CPU to measure backends"):
+    with pytest.raises(DataError, match="expected a text model on a CPU to measure backends"):
         shrink(save_vision("vit", tmp_path / "model"), images, **options({"size": 1, "front": True}))
 
 
