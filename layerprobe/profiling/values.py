@@ -157,7 +157,7 @@ class Profile(Shown):
     repeats: int
     """Most timed passes per round, layer and shape."""
     warmup: int
-    """Most untimed warm-up passes."""
+    """Maximum number of untimed warm-up passes."""
     max_seconds: float
     """Seconds after which no further pass of a round, layer and shape began; one always ran."""
     seed: int

@@ -58,7 +58,7 @@ def test_every_option_has_a_text_that_is_a_sentence() -> None:
 
 
 def test_a_field_without_a_text_is_noticed() -> None:
-    with pytest.raises(LookupError, match="says nothing of nothing"):
+    with pytest.raises(LookupError, match="does not document nothing"):
         text_of("layerprobe.finetuning.values:Protocol", "nothing")
     with pytest.raises(LookupError, match="has no Nothing"):
         text_of("layerprobe.finetuning.values:Nothing", "epochs")

@@ -243,7 +243,7 @@ def test_a_data_set_of_the_hub_is_a_corpus(monkeypatch: pytest.MonkeyPatch) -> N
 def test_few_texts_give_few_words(tmp_path: Path) -> None:
     found = job("mlm", tmp_path / "out", steps=1, vocab_size=5000)
     assert found.vocab_size < 5000
-    assert f"the vocabulary has {found.vocab_size} words, not 5,000: the texts hold no more" in found.warnings
+    assert f"the vocabulary has {found.vocab_size} words, not 5,000: the texts contain no more" in found.warnings
     assert "1 duplicate texts were removed" in found.warnings
     letters = job("mlm", tmp_path / "letters", steps=1, vocab_size=10)
     assert any("not 10: the texts have that many letters alone" in warning for warning in letters.warnings)

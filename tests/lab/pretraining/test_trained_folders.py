@@ -150,7 +150,7 @@ def test_another_run_replaces_a_finished_one_only_when_asked(training: Training,
 def test_nothing_else_is_ever_replaced(training: Training, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(DataError, match=f"holds no {training.what}, so it is not replaced"):
+        with pytest.raises(DataError, match=f"has no {training.what}, so it is not replaced"):
             training(tmp_path, overwrite=overwrite)
     with pytest.raises(DataError, match=r"got the file .*thesis.tex"):
         training(tmp_path / "thesis.tex")
