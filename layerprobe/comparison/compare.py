@@ -31,7 +31,7 @@ from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.maps import MeasureEstimate, measure_layers
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, as_measure
+from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, resolve_measure
 from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
@@ -101,7 +101,7 @@ def compare(
             raise DataError("expected two arrays to compare, or two models and texts, got both")
         if any(how.values()):
             raise DataError("expected no alignment or groups for arrays")
-        return _compare_arrays(model, reference, as_measure(measure), intervals=intervals, device=device or "auto")
+        return _compare_arrays(model, reference, resolve_measure(measure), intervals=intervals, device=device or "auto")
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
@@ -219,7 +219,7 @@ def compare_all(
         DataError: If there is no reference, no group for a text, or the alignment does not fit: previous-layer
             needs two layers that differ between texts.
     """
-    measure, level = as_measure(measure), current().level if intervals else None
+    measure, level = resolve_measure(measure), current().level if intervals else None
     if not references:
         raise DataError("expected at least one model to compare with, got none")
     if len(model.distinct) < MIN_SAMPLES:

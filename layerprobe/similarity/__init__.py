@@ -1,1 +1,1 @@
-"""The HSIC engine and the measures: arrays in, frozen results out. Knows no files and no models."""
+"""The HSIC engine and the similarity measures, from arrays to frozen results. Knows no files and no models."""

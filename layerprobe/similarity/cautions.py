@@ -1,4 +1,4 @@
-"""Warnings about similarities, in plain words. Knows diagnostics and measures; knows no arrays."""
+"""Warnings about similarities. Knows diagnostics and measures; knows no arrays."""
 
 import itertools
 import sys
@@ -9,44 +9,44 @@ from layerprobe.interval import LEAST_SHARE
 from layerprobe.similarity.values import Alignment, Diagnosed, LayerDiagnostics, Measure
 
 COPIES = 0.01
-"""Share of rows that are copies from which on it is warned of: one text in a hundred no longer counts once."""
+"""Share of duplicate rows from which to warn: one text in a hundred counts more than once."""
 
 INFLATION = 0.01
-"""Debiased CKA that copies alone give independent layers: above, the second decimal is no longer right."""
+"""Debiased CKA of independent layers from copies alone above which the second decimal is wrong."""
 
 FEW_SAMPLES = 100
-"""Below, an interval of CKA is wider than +- 0.07: more than neighbouring layers of most encoders differ by."""
+"""Below, intervals of CKA are wider than +- 0.07, more than the difference of adjacent layers in most encoders."""
 
 OUTLIER_WEIGHT = 0.25
-"""Share of HSIC(K, K) in one or three features: layers alike in these alone have a linear CKA of at least this."""
+"""Share of HSIC(K, K) in one or three features: layers that agree in only these have at least this linear CKA."""
 
 OUTLIER_RATIO = 5
-"""An outlier varies at least this times the average feature: in narrow models every feature weighs much."""
+"""Smallest variance of an outlier, in multiples of the average feature: in narrow models every feature matters."""
 
 ANISOTROPY = 0.9
-"""Mean cosine above which the common direction takes nine tenths of every cosine, the texts the rest."""
+"""Mean cosine above which the common direction makes up nine tenths of every cosine."""
 
 LEFT_OUT = 0.1
-"""Share of features without variance from which on it is warned of: a few are dead in healthy models, 3 of 384 in
+"""Share of features without variance from which to warn: healthy models have a few dead ones, 3 of 384 in
 MiniLM."""
 
 HALF_PRECISION = ("float16", "bfloat16")
-"""Three and two digits: the difference of texts that point the same way has fewer."""
+"""Dtypes with three and two digits; differences of texts that point the same way have fewer."""
 
 MANY_TO_CHOOSE = 1000
-"""Below, the largest debiased CKA of 13 that differ by chance alone is too high in the second decimal: simulated layers
+"""Below, the largest of 13 debiased CKAs that differ only by chance is too high in the second decimal: simulated layers
 with a CKA of 0, 0.5 and 0.8 gave 0.025, 0.024 and 0.011 too much on 100 texts, 0.005, 0.009 and 0.004 on 500, 0.002,
-0.006 and 0.003 on 1000. In standard errors it does not fade: whatever n, 15 to 35 % of 95 % intervals lie above the
+0.006 and 0.003 on 1000. In standard errors it does not shrink: for every n, 15 to 35 % of 95 % intervals are above the
 truth."""
 
 FEW_GROUPS = 100
-"""Below, pairs within groups raise debiased CKA visibly: 20 groups of 10 sentences showed 0.62 for 0.50."""
+"""Below, pairs within groups visibly raise debiased CKA: 20 groups of 10 sentences gave 0.62 instead of 0.50."""
 
 
 ALL = range(sys.maxsize)
 """Every layer of any model."""
 Layers = Mapping[int, LayerDiagnostics]
-"""What layers are like, by their number."""
+"""Diagnostics of layers by number."""
 
 
 def cautions(
@@ -60,27 +60,27 @@ def cautions(
     effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
     layers: tuple[range, range] = (ALL, ALL),
 ) -> tuple[str, ...]:
-    """Return warnings of what distorts similarities of these layers, one line per cause and model.
+    """Return warnings about distortions of similarities of these layers, one line per cause and model.
 
-    By m copies among n rows, independent layers of chance CKA c get a debiased linear CKA of about x / (1 + x),
+    With m copies among n rows, independent layers with chance CKA c get a debiased linear CKA of about x / (1 + x),
     x = 2 m / n x c / (1 - c). With variance shares v of features and |K|^2 = tr(K)^2 / ((n - 1) c), a feature's part
-    of HSIC(K, K) is at least v^2 (n - 1) c. What independent layers have is for each measure to say.
+    of HSIC(K, K) is at least v^2 (n - 1) c. Each measure has its own value for independent layers.
 
     Args:
-        measure: What was or will be computed.
-        n_samples: Rows that are compared.
-        model: Its name and the diagnostics of its layers.
-        reference: The same of the reference.
-        n_groups: Groups that intervals take as units; None where texts are.
-        alignment: Of the curve, where there is one.
-        effective_shares: Of the map, by layer of the model and of the reference.
-        layers: Those of the model and of the reference that are not left out; by default none is.
+        measure: The measure.
+        n_samples: Number of compared rows.
+        model: Name of the model and diagnostics of its layers.
+        reference: The same for the reference.
+        n_groups: Number of groups as units of the intervals; None if the units are texts.
+        alignment: Alignment of the curve, if there is one.
+        effective_shares: Effective shares of the map, by layer of the model and of the reference.
+        layers: Layers of the model and of the reference that are not left out; by default all.
 
     Returns:
-        Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
+        Sentences without line breaks with place, problem, reason and advice; empty if nothing is
         wrong.
 
-    Source: copies: by the mean of the inner products of copies, to first order, and confirmed by simulation.
+    Source, for copies: the mean of the inner products of copies, to first order, confirmed by simulation.
 
     Examples:
         >>> layer = LayerDiagnostics(
@@ -94,7 +94,7 @@ def cautions(
         >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    lines = _of_samples(n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
+    lines = _few_units(n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
     for (name, diagnosed), numbers in zip((model, reference), layers, strict=True):
@@ -106,25 +106,25 @@ def cautions(
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _of_samples(n: int, n_groups: int | None, *, chosen: bool) -> list[str | None]:
-    """Return the warning of too few texts or groups, also for values chosen among several."""
+def _few_units(n: int, n_groups: int | None, *, chosen: bool) -> list[str | None]:
+    """Return warnings about too few texts or groups, also for values chosen among several."""
     lines: list[str | None] = []
     if n < FEW_SAMPLES:
         lines.append(
-            f"{n} texts are few: similarities of other texts may differ by more than layers do: compare on "
-            f"{FEW_SAMPLES} texts or more, better 1000"
+            f"{n} texts are few: similarities on other texts may differ more than layers do: compare on at least "
+            f"{FEW_SAMPLES} texts, better 1000"
         )
     if n_groups is not None and n_groups < FEW_GROUPS:
         lines.append(
-            f"{n_groups} groups are few: texts of one group are alike in every layer, which raises "
-            "similarities as copies do, more than the intervals allow for: compare on texts of "
-            f"{FEW_GROUPS} groups or more"
+            f"{n_groups} groups are few: texts of one group are similar in every layer, which raises "
+            "similarities like copies do, beyond the intervals: compare on texts of at least "
+            f"{FEW_GROUPS} groups"
         )
     if chosen and n < MANY_TO_CHOOSE:
         lines.append(
-            f"best-match takes the largest of several values, which with {n} texts may be largest by chance and is "
-            "then too high, and the intervals take the choice for given: compare by same-index or relative-depth, or "
-            f"on {MANY_TO_CHOOSE} texts or more"
+            f"best-match takes the largest of several values, which with {n} texts may be largest by chance and "
+            "too high, and intervals ignore this choice: compare by same-index or relative-depth, or "
+            f"on at least {MANY_TO_CHOOSE} texts"
         )
     return lines
 
@@ -135,9 +135,9 @@ def _few_decide(measure: Measure, name: str, shares: Sequence[float], layers: ra
         return None
     worst = min(where, key=lambda i: shares[i])
     return (
-        f"{_span(where)} of {name}: a few {units} decide over the layer: its HSIC has the effective sample size of "
-        f"{100 * shares[worst]:.0f} % of them (layer {worst}), so similarities may be off by more than their intervals "
-        f"say: look for {units} that are unlike the others, or compare {measure.robustly}"
+        f"{_span(where)} of {name}: a few {units} dominate: the effective sample size of the HSIC is "
+        f"{100 * shares[worst]:.0f} % of them (layer {worst}), so similarities may be off by more than their "
+        f"intervals: look for {units} that differ from the others, or compare {measure.robustly}"
     )
 
 
@@ -150,12 +150,12 @@ def _copies(measure: Measure, name: str, layers: Layers) -> str | None:
     return (
         f"{_span(where)} of {name}: up to {layers[worst].duplicates} of {layers[worst].n_samples} texts (layer "
         f"{worst}) have the embedding of an earlier text: copies match in both models, which inflates similarity: "
-        "remove repeated texts, also those that differ only in case, spaces or what is cut off"
+        "remove repeated texts, also those that differ only in case, spaces or truncated parts"
     )
 
 
 def _inflation(layer: LayerDiagnostics) -> float:
-    """Return the debiased CKA of independent layers like this that its copies give."""
+    """Return the debiased CKA that the copies of a layer give independent layers."""
     odds = layer.chance_cka / max(1 - layer.chance_cka, 1 / layer.n_samples)
     matched = 2 * (layer.duplicates / layer.n_samples) * odds
     return matched / (1 + matched)
@@ -179,7 +179,7 @@ def _outliers(measure: Measure, name: str, layers: Layers) -> str | None:
 
 
 def _outlying(layer: LayerDiagnostics) -> int:
-    """Return how many features decide over a layer: 1, 3, or 0 where many do."""
+    """Return the number of features that dominate a layer: 1, 3, or 0 if many do."""
     for count, share in ((1, layer.top_dimension_share), (3, layer.top_three_share)):
         if share > OUTLIER_RATIO * count / layer.n_features and _weight(layer, count) > OUTLIER_WEIGHT:
             return count
@@ -187,9 +187,9 @@ def _outlying(layer: LayerDiagnostics) -> int:
 
 
 def _weight(layer: LayerDiagnostics, count: int) -> float:
-    """Return the least that the first 1 or 3 features can contribute to HSIC(K, K), as a share.
+    """Return a lower bound on the share of the first 1 or 3 features in HSIC(K, K).
 
-    The entries of the covariance at these features, squared; the second and third are least where they are equal.
+    It uses the squared entries of the covariance at these features; the second and third are smallest if equal.
     """
     squares = layer.top_dimension_share**2
     if count == 3:
@@ -204,7 +204,7 @@ def _constant_features(measure: Measure, name: str, layers: Layers) -> str | Non
     worst = max(where, key=lambda i: layers[i].constant_features)
     return (
         f"{_span(where)} of {name}: up to {layers[worst].constant_features} of {layers[worst].n_features} features "
-        f"(layer {worst}) are the same for all texts and have no z-score: the similarity is that of the others: "
+        f"(layer {worst}) are the same for all texts and have no z-score: the similarity ignores them: "
         f"check pooling and model, or compare with {option('normalize', 'raw')}"
     )
 
@@ -216,8 +216,8 @@ def _anisotropy(measure: Measure, name: str, layers: Layers) -> str | None:
     worst = max(where, key=lambda i: layers[i].mean_cosine)
     return (
         f"{_span(where)} of {name}: embeddings point the same way, with a mean cosine of up to "
-        f"{layers[worst].mean_cosine:.3f} (layer {worst}): neighbours by cosine then rest on what little is left: "
-        "compare by cka, which takes the common direction out"
+        f"{layers[worst].mean_cosine:.3f} (layer {worst}): nearest neighbours are unreliable: "
+        "use cka, which removes the common direction"
     )
 
 
@@ -227,7 +227,7 @@ def _half_precision(measure: Measure, name: str, layers: Layers) -> str | None:
         return None
     dtypes = " and ".join(sorted({layers[i].dtype for i in where}))
     return (
-        f"{_span(where)} of {name}: embeddings are in {dtypes}, which has three digits or fewer: similar texts become "
+        f"{_span(where)} of {name}: embeddings are in {dtypes}, with at most three digits: similar texts become "
         "copies and similarities change in the third decimal: extract again in float32"
     )
 

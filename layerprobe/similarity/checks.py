@@ -1,4 +1,4 @@
-"""Checks of arrays before they are compared. Knows the names that arrays are reported by; knows no kernels."""
+"""Checks of arrays before comparison. Knows names of arrays for messages; knows no kernels."""
 
 import contextlib
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 Array: TypeAlias = NDArray[np.float64]
 
 MIN_SAMPLES = 4
-"""The debiased HSIC divides by n - 3."""
+"""Smallest number of samples: the debiased HSIC divides by n - 3."""
 
 NOISE = 8
 """Rounding errors of an encoder's forward pass, in units of the spacing of its dtype."""
@@ -27,13 +27,13 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return an array, a data frame or a torch tensor, also of a dtype that NumPy does not have, as an array.
+    """Return an array, a data frame or a torch tensor, even with a dtype unknown to NumPy, as an array.
 
     Raises:
-        DataError: If it is none in memory: ragged, sparse, nested, without data, or with a mask, which would be lost.
+        DataError: If it is not an array in memory: ragged, sparse, nested, empty, or masked (a mask would be lost).
     """
     if np.ma.is_masked(X):
-        raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
+        raise DataError(f"{name} has masked values: remove these rows from all arrays")
     given: Any = X
     array = np.asarray(None)
     with contextlib.suppress(TypeError, ValueError, RuntimeError, NotImplementedError):
@@ -44,14 +44,14 @@ def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
         array = np.asarray(given)
     if array.ndim == 0 and array.dtype == object:
         raise DataError(
-            f"{name} is a {type(X).__name__} that is no array of numbers: expected rows of one length, dense "
-            "(.toarray() or .to_dense() of what is sparse) and in memory"
+            f"{name} is a {type(X).__name__}, not an array of numbers: expected rows of equal length, dense "
+            "(use .toarray() or .to_dense() on sparse ones) and in memory"
         )
     return array
 
 
-def in_parts(X: Any, *, name: str) -> Any:
-    """Return what reads its rows from files as it is, and anything else as by `as_array`."""
+def row_readable(X: Any, *, name: str) -> Any:
+    """Return objects that read their rows from files unchanged, and anything else as an array."""
     whole = not isinstance(getattr(X, "dtype", None), np.dtype) or not hasattr(X, "__array__")
     return as_array(X, name=name) if whole or np.ma.isMaskedArray(X) else X
 
@@ -72,22 +72,22 @@ def check_finite(parts: Iterable[NDArray[Any]], *, name: str) -> None:
 
 
 def not_finite(parts: Iterable[NDArray[Any]]) -> str | None:
-    """Return an error message that counts NaN and infinite values and their rows, None where all are finite.
+    """Return an error message that counts NaN and infinite values and their rows; None if all are finite.
 
     Examples:
         >>> not_finite([np.ones((3, 2)), np.array([[np.nan, 1.0]])])  # doctest: +ELLIPSIS
-        'has 1 NaN or infinite values, the first in row 3, expected finite numbers: it is in 1 of 4 rows, leave it ...'
+        'has 1 NaN or infinite values, the first in row 3, expected finite numbers: it is in 1 of 4 rows, remove ...'
     """
     counts = np.concatenate([np.count_nonzero(~np.isfinite(part), axis=1) for part in parts])
     rows, n = int(np.count_nonzero(counts)), len(counts)
     if not rows:
         return None
     if rows == n:
-        advice = f"all {n:,} rows have them, embed them again, in float32"
+        advice = f"all {n:,} rows have them, embed again in float32"
     elif rows == 1:
-        advice = f"it is in 1 of {n:,} rows, leave it out, everywhere alike, or embed it again, in float32"
+        advice = f"it is in 1 of {n:,} rows, remove that row from all arrays, or embed again in float32"
     else:
-        advice = f"{rows:,} of {n:,} rows have them, leave these out, everywhere alike, or embed them again, in float32"
+        advice = f"{rows:,} of {n:,} rows have them, remove these rows from all arrays, or embed again in float32"
     first = int((counts > 0).argmax())
     return f"has {counts.sum()} NaN or infinite values, the first in row {first}, expected finite numbers: {advice}"
 
@@ -119,14 +119,14 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
 
 
 def varying(layer: Array, centred: Array, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
-    """Return which features vary by more than the rounding of the dtype that a layer is stored in."""
+    """Return which features vary by more than the rounding of a layer's stored dtype."""
     floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), dtype)
     varies: NDArray[np.bool_] = np.abs(centred).max(axis=0) > floor
     return varies
 
 
 def unit_rows(matrix: Array, *, name: str) -> Array:
-    """Return the rows divided by their lengths; raise DegenerateLayerError if one is zero, or too long for float64."""
+    """Return the normalised rows; raise DegenerateLayerError if one is zero, or its norm exceeds float64."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     bad = ~((norms > 0) & np.isfinite(norms))
     if bad.any():
@@ -140,7 +140,7 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
 
 
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
-    """Return how much each feature may vary through rounding alone, of its storage and of sums over all features.
+    """Return the variation of each feature by rounding alone, in storage and in sums over all features.
 
     `largest` are the (d,) largest magnitudes of the features, and the root mean square is that of all values.
     """
@@ -152,9 +152,9 @@ def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> A
 
 
 def constant_layer(n: int, *, name: str) -> str:
-    """Return the error message of a layer that is the same for all samples."""
+    """Return the error message for a layer that is the same for all samples."""
     return (
-        f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out (of a model, keep the "
-        f"blocks before it alone: {option('keep_blocks', '1,2,3')}), or pool otherwise (the first token is the same in "
-        "every text before the first block)"
+        f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out (for a model, keep only "
+        f"the blocks before it: {option('keep_blocks', '1,2,3')}), or change the pooling (before the first block, the "
+        "first token is the same in every text)"
     )

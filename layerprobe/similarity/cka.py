@@ -29,19 +29,19 @@ from layerprobe.similarity.values import (
     Normalize,
     SimilarityCurve,
     SimilarityMap,
-    as_matrix,
+    to_matrix,
 )
 
 
 def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased", normalize: Normalize = "raw") -> float:
     """Return the linear centred kernel alignment of two layers.
 
-    CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with K = X X^T, L = Y Y^T. It is the same for X + c, aX and XQ
-    with orthogonal Q, but not for other invertible maps.
+    CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with K = X X^T, L = Y Y^T. It is invariant to X + c, aX and XQ
+    with orthogonal Q, but not to other invertible maps.
 
     Args:
-        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, n is 256 or less, or a
-            row has a hundred times the mean squared distance from the mean, and else in float32, right to 1e-7.
+        X: (n, d) embeddings, n >= 4. Products use float64 if either array is float64, n is 256 or less, or a row has
+            a hundred times the mean squared distance from the mean, and otherwise float32, accurate to 1e-7.
         Y: (n, e) embeddings of the same samples in the same order.
         estimator: debiased or biased. The biased value of independent layers is far from 0 unless n is much larger
             than the number of features.
@@ -76,11 +76,11 @@ def cka_interval(
     level: float = LEVEL,
     groups: ArrayLike | None = None,
 ) -> Interval:
-    """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
+    """Return the debiased CKA of two layers with its interval; linear and on raw features unless a measure is given.
 
-    Groups are (n,) labels, where groups (such as documents) and not samples are independent of each other. Where a few
-    samples decide over a layer, `Interval.doubtful` says that the interval may be too narrow. The level is that of the
-    argument, whatever `layerprobe.settings` says.
+    Groups are (n,) labels, if groups (such as documents) are independent of each other rather than samples. If a few
+    samples dominate a layer, `Interval.doubtful` says that the interval may be too narrow. The level is the argument,
+    whatever `layerprobe.settings` says.
 
     Raises:
         LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or groups, or the estimator is
@@ -95,7 +95,7 @@ def cka_interval(
     measure = settings_or_default(measure, CKA)
     if measure.estimator != "debiased":
         raise DataError(
-            f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
+            f"expected the debiased estimator for an interval, got {measure.title}: biased values have no interval"
         )
     check_level(level)
     estimate = _estimate(X, Y, measure, level=level, groups=groups)
@@ -122,20 +122,20 @@ def estimate_cka(
     """Compare all layers of any number of models in one pass over the samples.
 
     Args:
-        models: What messages call each, and the (n, d) embeddings of its layers 0, 1, ...; the same n samples in
+        models: Name and (n, d) embeddings of layers 0, 1, ... of each model; the same n samples in
             the same order in all. Arrays, memory maps, or other objects whose rows can be sliced.
         measures: Kernels, bandwidths, estimators and normalizations of CKA.
-        pairs: Which models to compare, by position in `models`; each with every later one by default.
+        pairs: Models to compare, by position in `models`; by default each with every later one.
         level: Confidence level of intervals and bands; None leaves them out, which takes less time, and for n
-            samples (layers, layers, n) numbers less memory a pair, in the dtype of products.
-        groups: (n,) labels, such as of documents, where these and not the samples are independent of each other.
-        device: cpu, cuda or cuda:1: where products are made.
+            samples (layers, layers, n) numbers less memory per pair, in the dtype of products.
+        groups: (n,) labels, such as documents, if these are independent of each other rather than the samples.
+        device: cpu, cuda or cuda:1, the device for products.
 
     Returns:
-        For every measure the pairs in their order.
+        The pairs in their order, for every measure.
 
     Raises:
-        DataError: If there is nothing to compare, or a layer is no matrix of real numbers.
+        DataError: If there is nothing to compare, or a layer is not a matrix of real numbers.
         DegenerateLayerError: If a layer is constant, not finite, has fewer than 4 rows, or, for rbf, most rows
             are equal; the message names the layer.
         MisalignedSamplesError: If layers have different numbers of rows.
@@ -189,14 +189,14 @@ def _estimates(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CKAEstimate:
-    """CKA of two models with what every sample adds to it, from which intervals, bands and tests follow."""
+    """CKA of two models with the influence of every sample, for intervals, bands and tests."""
 
     measure: CKA
     sums: Sums
     level: float | None
-    """None: no uncertainties."""
+    """Confidence level; None: no uncertainties."""
     groups: NDArray[np.intp] | None = None
-    """(n,) the group of each sample, counted from 0."""
+    """(n,) group of each sample, from 0."""
 
     @cached_property
     def values(self) -> Array:
@@ -205,13 +205,13 @@ class CKAEstimate:
 
     @property
     def uncertain(self) -> bool:
-        """Whether there are intervals: those of the debiased estimator, from five samples or groups on."""
+        """Whether there are intervals: for the debiased estimator with at least five samples or groups."""
         units = len(self.sums.rows[0].diagonal) if self.n_groups is None else self.n_groups
         return self.level is not None and self.measure.estimator == "debiased" and units >= inference.MIN_UNITS
 
     @property
     def n_groups(self) -> int | None:
-        """Groups, where they are the units."""
+        """Number of groups, if they are the units."""
         return None if self.groups is None else int(self.groups.max()) + 1
 
     @cached_property
@@ -221,7 +221,7 @@ class CKAEstimate:
         sigma = [tuple(s.sigma_squared for s in sums if s.sigma_squared is not None) for sums in (rows, columns)]
         return SimilarityMap(
             measure=self.measure,
-            values=as_matrix(self.values),
+            values=to_matrix(self.values),
             n_samples=len(rows[0].diagonal),
             sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
             sigma_samples=rows[0].sigma_samples,
@@ -230,7 +230,7 @@ class CKAEstimate:
         )
 
     def spread(self, layer: int, reference_layer: int) -> inference.Spread:
-        """Return how the estimate for two layers varies."""
+        """Return the spread of the estimate for two layers."""
         at = layer, reference_layer
         return inference.spread(
             self.sums.influence(at),
@@ -241,7 +241,7 @@ class CKAEstimate:
 
     @cached_property
     def effective_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Share of the samples or groups that decide over each layer of the model and of the reference."""
+        """Effective share of the samples or groups for each layer of the model and of the reference."""
         model, reference = (
             tuple(inference.effective_share(layer.parts, groups=self.groups) for layer in layers)
             for layers in (self.sums.rows, self.sums.columns)
@@ -256,7 +256,7 @@ class CKAEstimate:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.
 
         Raises:
-            DataError: If same-index is requested models of different depth.
+            DataError: If same-index is requested for models of different depth.
         """
         curve = similarity_curve(self.map, alignment=alignment)
         if not self.uncertain:
@@ -275,12 +275,12 @@ class CKAEstimate:
             upper=upper,
             band_lower=band_lower,
             band_upper=band_upper,
-            covariance=as_matrix(covariances),
+            covariance=to_matrix(covariances),
         )
         return dataclasses.replace(curve, uncertainty=uncertainty)
 
     def differences(self, other: Any, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> tuple[Interval, ...]:
-        """Return values of `other` less values of this estimate; none for the biased estimator or without a level."""
+        """Return values of `other` minus values of this estimate; none for the biased estimator or without a level."""
         if not (self.uncertain and other.uncertain):
             return ()
         assert self.level is not None
@@ -301,7 +301,7 @@ class CKAEstimate:
         for at in np.ndindex(*self.values.shape):
             error = self.spread(*at)
             parts[:, *at] = error.standard_error, *inference.interval(float(self.values[at]), error, level=self.level)
-        errors, lower, upper = map(as_matrix, parts)
+        errors, lower, upper = map(to_matrix, parts)
         return MapUncertainty(
             level=self.level,
             standard_errors=errors,

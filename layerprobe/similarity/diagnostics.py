@@ -1,4 +1,4 @@
-"""Diagnostics of one layer's embeddings, and how each sample pulls at its effective rank. Knows one array.
+"""Diagnostics of one layer's embeddings, and influences of samples on its effective rank. Knows one array.
 
 A layer is read in blocks of rows, twice, so that a memory map larger than memory can be diagnosed.
 """
@@ -18,21 +18,21 @@ from layerprobe.similarity.checks import Array
 from layerprobe.similarity.values import LayerDiagnostics
 
 BLOCK = 2**21
-"""Numbers that are in memory in float64 at a time: 16 MB."""
+"""Numbers in memory in float64 at a time: 16 MB."""
 
 NEIGHBOUR_SAMPLES = 2048
-"""Rows among which nearest neighbours are sought: all distances between them are 32 MB."""
+"""Rows searched for nearest neighbours: all distances between them are 32 MB."""
 
 
 def diagnose(
     layer: ArrayLike, *, name: str = "the layer", norm: Literal["none", "final", "raw"] = "none"
 ) -> LayerDiagnostics:
-    """Return diagnostics of a layer: what can distort its similarities.
+    """Return diagnostics of a layer for what can distort its similarities.
 
     With rows x_i, centred rows c_i, eigenvalues l_k of the covariance and p_k = l_k / sum l:
 
     - duplicates: rows equal to an earlier row, bit by bit.
-    - constant features: those that vary by no more than the rounding of the layer's dtype.
+    - constant features: features that vary by no more than the rounding of the layer's dtype.
     - mean cosine: the mean of cos(x_i, x_j) over i != j, from the sum s of the m unit rows as
       (s^T s - m) / (m (m - 1)); rows of zeros have no direction and are left out.
     - effective rank: exp(- sum p_k log p_k).
@@ -46,16 +46,16 @@ def diagnose(
     Args:
         layer: (n, d) embeddings, n >= 4, of any real dtype; a memory map, or anything with a shape and a dtype whose
             rows can be sliced, is read block by block.
-        name: What messages call it, such as "layer 3 of bert-tiny".
-        norm: What became of the model's final norm: none, final or raw.
+        name: Name in messages, such as "layer 3 of bert-tiny".
+        norm: Treatment of the model's final norm: none, final or raw.
 
     Returns:
-        Shares are in (0, 1]; effective rank in [1, min(n - 1, d)]; mean cosine in [-1 / (n - 1), 1], 0 where fewer
+        Shares are in (0, 1]; effective rank in [1, min(n - 1, d)]; mean cosine in [-1 / (n - 1), 1], 0 if fewer
         than two rows have a direction; chance CKA in [1 / (n - 1), 1]; all up to rounding. The intrinsic dimension
-        is positive, or None where fewer than three rows differ or all are as far from two neighbours.
+        is positive, or None if fewer than three rows differ or all have two equally close neighbours.
 
     Raises:
-        DataError: If it is no matrix of real numbers.
+        DataError: If it is not a matrix of real numbers.
         DegenerateLayerError: If it has fewer than 4 rows, values that are not finite, or rows that differ by no
             more than the rounding of its dtype.
 
@@ -71,7 +71,7 @@ def diagnose(
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
-    array = checks.in_parts(layer, name=name)
+    array = checks.row_readable(layer, name=name)
     checks.check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     checks.check_samples(n, name=name)
@@ -117,7 +117,7 @@ def diagnose(
 
 
 def blocks(array: NDArray[Any]) -> Iterator[Array]:
-    """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
+    """Yield runs of rows in float64: for a float64 layer, these are read-only views of its memory."""
     step = max(1, BLOCK // array.shape[1])
     for start in range(0, len(array), step):
         yield np.ascontiguousarray(array[start : start + step], dtype=np.float64)
@@ -137,12 +137,12 @@ def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
 
 
 def _intrinsic_dimension(array: NDArray[Any], mean: Array, mean_square: float) -> float | None:
-    """Return N / sum log(r2 / r1), or None where that is not defined; the mean square is that of all numbers."""
+    """Return N / sum log(r2 / r1), or None if undefined; the mean square is that of all numbers."""
     n = len(array)
     if n > NEIGHBOUR_SAMPLES:
         array = array[np.sort(np.random.default_rng(0).choice(n, NEIGHBOUR_SAMPLES, replace=False))]
     distances = squared_distances(np.asarray(array, dtype=np.float64) - mean)
-    # Copies that differ by rounding would have a nearest neighbour that is nearer than the next by orders.
+    # Copies that differ by rounding would have a nearest neighbour much closer than the next one.
     spacing = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
     errors = (checks.NOISE * spacing) ** 2 * mean_square * array.shape[1]
     copies = np.tril(distances <= errors, -1).any(axis=1)
@@ -158,16 +158,16 @@ def _intrinsic_dimension(array: NDArray[Any], mean: Array, mean_square: float) -
 
 
 def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
-    r"""Return the effective rank of a layer, and how each sample pulls at it.
+    r"""Return the effective rank of a layer, and the influence of each sample on it.
 
     With centred rows c_i, the eigenvectors v_k of their covariance, its trace T and p_k the shares of its eigenvalues,
     the entropy is H = - sum p_k log p_k and the effective rank exp(H). Giving sample i more weight changes H by
 
         h_i = - (sum_k log p_k (c_i^T v_k)^2 + H |c_i|^2) / T
 
-    a unit of weight, and the effective rank by exp(H) h_i; both have the mean 0. Errors that follow from it are too
-    wide where there are few samples for the rank, by a fifth with 300 samples and a rank of 45, and where the rank is
-    nearly the width of the layer.
+    per unit of weight, and the effective rank by exp(H) h_i; both have the mean 0. Errors computed from it are too
+    wide with few samples for the rank (by a fifth with 300 samples and a rank of 45), and if the rank is close to
+    the width of the layer.
 
     A layer is (n, d) without NaN and not constant; a memory map is read block by block.
 
@@ -206,7 +206,7 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
 def squared_distances(centred: Array) -> Array:
     """Return all (n, n) squared distances between rows of a centred layer, |x_i|^2 + |x_j|^2 - 2 x_i x_j.
 
-    They are 0 where rounding cannot tell two rows apart, and on the diagonal.
+    They are 0 for rows that differ only by rounding, and on the diagonal.
     """
     distances = centred @ centred.T
     norms = distances.diagonal().copy()

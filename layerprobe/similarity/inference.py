@@ -1,4 +1,4 @@
-"""From the influence of every sample to standard errors, intervals, bands and tests. Knows arrays of influences.
+"""Standard errors, intervals, bands and tests from the influence of every sample. Knows arrays of influences.
 
 A bootstrap would draw samples twice, and a copy is a perfect match to itself: it shifts debiased CKA upwards
 (by 0.05 at n = 100). Influence values need no redraw, and those of two similarities on the same samples give the
@@ -16,31 +16,31 @@ from layerprobe.checks import LEVEL, check_level, check_present
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.similarity.checks import Array, as_array, check_same_samples
-from layerprobe.similarity.values import CurveUncertainty, as_matrix
+from layerprobe.similarity.values import CurveUncertainty, to_matrix
 
 DRAWS = 20_000
-"""Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
+"""Number of curves drawn to find the half-width of a simultaneous band: its level is accurate to 0.3 points."""
 
 TINY = 1e-6
 """Standard errors below this are rounding: the layers are copies of each other, and the z scale has no room left."""
 
 MIN_UNITS = 5
-"""Samples or groups: the fourth power of the debiased estimator needs one more than four."""
+"""Smallest number of samples or groups: the fourth power of the debiased estimator needs one more than four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spread:
-    """How the estimate of one similarity varies."""
+    """The variation of the estimate of one similarity."""
 
     standard_error: float
     freedom: float
     """Degrees of freedom of the standard error."""
     influences: Array
-    """(units,) of each sample, or summed over each group; of mean 0."""
+    """(units,) influences of each sample, or summed over each group, with mean 0."""
     norm_variance: float = 0.0
-    """Of the squared norms that the value is divided by, relative to them; 0 where they count as given."""
+    """Variance of the squared norms in the denominator, relative to them; 0 if they count as known."""
     norm_covariance: float = 0.0
-    """Of the value and those squared norms."""
+    """Covariance of the value and those squared norms."""
 
 
 def spread(
@@ -60,10 +60,10 @@ def spread(
     that on the value and that on its norms counts. The error of the norms has the same factors.
 
     Args:
-        influences: (n,) of mean 0.
-        norm_influences: (n,) of each sample on the squared norms that the value is divided by, relative to them.
-        pair_variance: 2 zeta_2 / (n (n - 1)); 0 where it is not known, or small as for many samples.
-        groups: (n,) which group 0, 1, ... a sample belongs to; then groups are the independent units.
+        influences: (n,) influences with mean 0.
+        norm_influences: (n,) influences on the squared norms in the denominator, relative to them.
+        pair_variance: 2 zeta_2 / (n (n - 1)); 0 if unknown, or negligible for many samples.
+        groups: (n,) group 0, 1, ... of each sample; groups are then the independent units.
 
     Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); groups:
     Liang and Zeger 1986 (Biometrika 73).
@@ -94,7 +94,7 @@ def spread(
 def effective_share(parts: Array, *, groups: NDArray[np.intp] | None = None) -> float:
     """Return the effective sample size of a sum with (n,) parts, as a share of the samples or groups: 1 / n .. 1.
 
-    (sum h)^2 / (n sum h^2) is 1 where all parts are equal, and k / n where k of them are all that there is.
+    (sum h)^2 / (n sum h^2) is 1 if all parts are equal, and k / n if k equal parts are nonzero.
 
     Source: Kish 1965, Survey Sampling, section 11.7.
 
@@ -117,18 +117,18 @@ def _summed(influences: Array, groups: NDArray[np.intp] | None) -> Array:
 
 
 def interval(value: float, error: Spread, *, level: float, width: float | None = None) -> tuple[float, float]:
-    """Return the interval of a similarity: all values that one of two tests does not reject.
+    """Return the interval of a similarity: all values that at least one of two tests does not reject.
 
-    The first is on the scale where the spread is about the same for all values. CKA is akin to a squared correlation
-    (it is one, for layers of one feature), so that is Fisher's z of its root: z = artanh(sqrt(value)),
+    The first test uses a scale with about the same spread for all values. CKA is like a squared correlation
+    (for layers of one feature it is one), so the scale is Fisher's z of its root: z = artanh(sqrt(value)),
     z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the root: value and 1 are moved
     up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
 
-    The second asks of each x whether <A, B> - x (<A, A> + <B, B>) / 2, whose mean is 0 at the true value, is 0 up to t
-    of its own standard errors, which depend on x where the norms are uncertain, too. Where these are known no better
-    than to 1 / t nothing is ruled out, and the interval is [-1, 1]. A few samples far from the others make norms so
-    uncertain, and the first test alone then has intervals that are too short: they held the truth in 63 to 88 of 100
-    simulations of 30 and 60 samples.
+    The second test asks for each x whether <A, B> - x (<A, A> + <B, B>) / 2, whose mean is 0 at the true value, is 0
+    within t of its own standard errors, which depend on x if the norms are uncertain, too. If these are known no
+    better than to 1 / t, nothing is ruled out, and the interval is [-1, 1]. A few samples far from the others make
+    norms so uncertain; the first test alone would then give intervals that are too short: they held the truth in 63
+    to 88 of 100 simulations of 30 and 60 samples.
 
     A width, in standard errors of a normal estimate as for a band, replaces the level; Student's t of the same
     probability is used.
@@ -137,8 +137,8 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
         Lower and upper end, in [-1, 1].
 
     Source: Fisher 1921 (Metron 1); Fieller 1954 (Journal of the Royal Statistical Society B 16), for the ratio of two
-    means; on the scale of z without the root, estimates that came out low have intervals
-    that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was requested.
+    means; on the scale of z without the root, low estimates have intervals
+    that are too short: bands of six layers and 100 samples then hold the truth in 91 % instead of 95 %.
     """
     check_level(level)
     tail = (1 - level) / 2 if width is None else special.ndtr(-width)
@@ -157,7 +157,7 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
 
 
 def _ratio_ends(error: Spread, quantile: float) -> tuple[float, float]:
-    """Return the ends, less the value, of Fieller's interval: h^2 <= t^2 (se^2 - 2 h covariance + h^2 variance)."""
+    """Return the ends, minus the value, of Fieller's interval: h^2 <= t^2 (se^2 - 2 h covariance + h^2 variance)."""
     if error.norm_variance == 0:
         return 0.0, 0.0
     t2 = quantile**2
@@ -185,10 +185,10 @@ def covariance(errors: list[Spread]) -> Array:
 
 
 def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
-    """Return the half-width, in standard errors, of a band that holds all values together at the level.
+    """Return the half-width, in standard errors, of a band that contains all values jointly at the level.
 
-    The quantile of max_l |g_l| with g normal and correlated as the errors are: the multiplier bootstrap with
-    normal multipliers, drawn from the covariance that it has.
+    It is the quantile of max_l |g_l| with g normal and correlated like the errors: the multiplier bootstrap with
+    normal multipliers, drawn from its covariance.
 
     Source: Chernozhukov, Chetverikov and Kato 2013 (Annals of Statistics 41).
     """
@@ -200,7 +200,7 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
     correlations = covariances[np.ix_(varies, varies)] / np.outer(scale[varies], scale[varies])
     values, vectors = np.linalg.eigh(correlations)
     draws = np.random.default_rng(seed).standard_normal((DRAWS, len(values)))
-    # The symmetric root, which rounding does not turn around as it does eigenvectors.
+    # The symmetric root: unlike eigenvectors, it is not flipped by rounding.
     curves = draws @ ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T)
     return float(np.quantile(np.abs(curves).max(axis=1), level))
 
@@ -208,16 +208,16 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
 def curve_uncertainty(
     values: ArrayLike, influences: ArrayLike, *, level: float, groups: NDArray[np.intp] | None = None
 ) -> CurveUncertainty:
-    """Return how far several numbers of the same samples may be off, from the influence of each sample.
+    """Return the uncertainty of several numbers of the same samples, from the influence of each sample.
 
-    The error is that of the samples: how far the numbers of as many other samples would be from these. What depends on
-    how many there are, such as a rank that is lower for few, is no part of it.
+    The error is over samples: the difference to the numbers of as many other samples. An effect of the number of
+    samples, such as a lower rank with few, is not included.
 
     Args:
-        values: (layers,)
-        influences: (layers, n) derivatives by the share that a sample has in all, or pseudo-values, of mean 0.
-        level: Confidence level of Student's intervals and of a band that holds the whole curve.
-        groups: (n,) which group 0, 1, ... a sample belongs to; then groups are the independent units.
+        values: (layers,) values.
+        influences: (layers, n) derivatives by the weight of a sample, or pseudo-values, with mean 0.
+        level: Confidence level of Student's intervals and of a band that contains the whole curve.
+        groups: (n,) group 0, 1, ... of each sample; groups are then the independent units.
 
     Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
     9); groups: Liang and Zeger 1986 (Biometrika 73).
@@ -242,14 +242,14 @@ def student_uncertainty(
     level: float,
     limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> CurveUncertainty:
-    """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
+    """Return Student's intervals and the band of the whole curve, clipped to the limits."""
     errors = np.sqrt(np.diag(covariances))
     student = stats.t(freedom).isf((1 - level) / 2)
     # Student's t of the same probability, as in `interval`
     width = stats.t(freedom).isf(stats.norm.sf(band_width(covariances, level=level)))
 
     def around(quantile: float) -> tuple[float, ...]:
-        # A value may leave the limits by rounding, and stays inside its interval.
+        # A value may exceed the limits by rounding, and stays inside its interval.
         ends = np.clip(values + quantile * errors, np.minimum(values, limits[0]), np.maximum(values, limits[1]))
         return tuple(ends.tolist())
 
@@ -259,14 +259,14 @@ def student_uncertainty(
         upper=around(student),
         band_lower=around(-width),
         band_upper=around(width),
-        covariance=as_matrix(covariances),
+        covariance=to_matrix(covariances),
     )
 
 
 def difference(
     first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = LEVEL
 ) -> Interval:
-    """Return `first` less `second`, similarities on the same samples, with its interval and test."""
+    """Return `first` minus `second`, similarities on the same samples, with its interval and test."""
     a, b = errors
     check_same_samples(len(b.influences), len(a.influences), name="the second similarity", other="the first")
     variances = covariance([a, b])
@@ -291,17 +291,17 @@ def tested(value: float, error: float, freedom: float, *, label: str, level: flo
 
 
 def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
-    """Return what is taken from what: two layers of a model, or one layer against two references.
+    """Return the label of a difference: of two layers of a model, or of one layer with two references.
 
     Examples:
         >>> difference_label((2, 2), (3, 3)), difference_label((2, 2), (2, 4))
-        ('layer 3 less layer 2', 'layer 2')
+        ('layer 3 minus layer 2', 'layer 2')
     """
-    return f"layer {there[0]}" if here[0] == there[0] else f"layer {there[0]} less layer {here[0]}"
+    return f"layer {there[0]}" if here[0] == there[0] else f"layer {there[0]} minus layer {here[0]}"
 
 
 def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return the number of each sample's group, counted from 0; raise DataError unless all n have a label."""
+    """Return the number of each sample's group, from 0; raise DataError unless all n have a label."""
     labels = as_array(groups, name="groups")
     if labels.shape != (n,):
         raise DataError(f"expected a group for each of {n} samples, got an array of shape {labels.shape}")

@@ -1,8 +1,8 @@
-"""InfoNCE: how good a layer may be without a label, from embeddings of altered copies. Knows arrays, no texts.
+"""InfoNCE: a quality of layers without labels, from embeddings of altered copies. Knows arrays, no texts.
 
-A view is the embedding of a copy of a text, altered so that it still says about the same. Skean et al. 2025 (arXiv
-2502.02013), who found it to go with a layer's downstream scores, report the loss (lower is better) of one direction, or
-with negatives of the same view; here it is the bound (higher is better) of both directions.
+A view is the embedding of a copy of a text, altered so that it means about the same. Skean et al. 2025 (arXiv
+2502.02013), who found it to correlate with a layer's downstream scores, report the loss (lower is better) of one
+direction, or with negatives of the same view; here it is the bound (higher is better) of both directions.
 """
 
 import math
@@ -14,28 +14,28 @@ from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, as_array, finite_matrix, unit_rows
 
 TEMPERATURE = 0.1
-"""Of InfoNCE, as in the code of Skean et al."""
+"""Temperature of InfoNCE, as in the code of Skean et al."""
 COMPETING = 512
-"""Texts among which InfoNCE looks for the other copy, whatever their number: rules were fitted to values of so many."""
+"""Number of texts among which InfoNCE identifies the other copy; rules were fitted to values for this number."""
 
 
 def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> tuple[float, Array]:
-    """Return InfoNCE's lower bound of what one view of a text tells of another, and how each text pulls at it.
+    """Return InfoNCE's lower bound on the information shared by two views of a text, and the influence of each text.
 
         log K - mean_i [ log(e_ii + (K - 1) mean_(j != i) e_ij) - log e_ii ],   e_ij = exp(cos(x_i, y_j) / 0.1),
 
-    the mean of both directions, x and y being the first two views, among K competing texts. With n = K texts, the sum
-    over all of them is the paper's. The mean over the others stands for K - 1 of them, so that more or fewer texts do
-    not change what it is of; more than K texts are divided at random into parts of at most K.
+    averaged over both directions, with the first two views x and y, among K competing texts. With n = K texts, the sum
+    over all of them is the paper's. The mean over the others represents K - 1 of them, so that the number of texts does
+    not change the quantity; more than K texts are divided at random into parts of at most K.
 
-    The pull of a text is n - 1 times what leaving it out takes away, both as the one to be found and as one that it is
-    mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are hard to
-    tell apart, and weigh so much in pairs that a derivative would miss up to two thirds of the error.
+    The influence of a text is n - 1 times the effect of leaving it out, both as the target and as a competitor, minus
+    the mean of all: pseudo-values, whose variance over n is the jackknife's. The few texts that are hard to distinguish
+    weigh so much in pairs that a derivative would miss up to two thirds of the error.
 
-    Views are (view, text, feature), at least two of two texts.
+    Views are (view, text, feature), at least two views of two texts.
 
     Returns:
-        Nats, at most log K, 0 where a view tells nothing and below where it misleads; and (n,) influence values of
+        Nats, at most log K, 0 if a view is uninformative and negative if it misleads; and (n,) influence values with
         mean 0.
 
     Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5; Efron and Stein 1981 (Annals of Statistics
@@ -54,7 +54,7 @@ def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: st
 
 
 def _gains(logits: Array, competing: int) -> tuple[Array, Array]:
-    """Return the information about each text less log K, the mean of both directions, and that mean's pseudo-values."""
+    """Return the information about each text minus log K, averaged over both directions, and its pseudo-values."""
     n = len(logits)
     matching, others, gains, without = np.exp(np.diag(logits))[:, None], np.exp(logits), np.zeros(n), np.zeros(n)
     np.fill_diagonal(others, 0.0)

@@ -1,4 +1,4 @@
-"""Maps and curves of the measures besides CKA, which has its own engine, with jackknife errors. Knows arrays."""
+"""Maps and curves of measures other than CKA, which has its own engine, with jackknife errors. Knows arrays."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from layerprobe.similarity.inference import MIN_UNITS, difference_label, group_n
 from layerprobe.similarity.values import Alignment, LayerMeasure, Measure, SimilarityCurve, SimilarityMap
 
 PARTS = 10
-"""Of texts or groups, left out one at a time, where there are so many: each takes a whole comparison of two
+"""Largest number of parts of texts or groups left out one at a time: each needs a whole comparison of two
 layers."""
 
 Pair = tuple[int, int]
 
 
 def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
-    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure but CKA.
+    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure except CKA.
 
     Raises:
-        LayerProbeError: As `prepare` of the measure, or if the numbers of samples differ.
+        LayerProbeError: As in `prepare` of the measure, or if the numbers of samples differ.
     """
     checked = layer_measure(measure)
     return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
-    """Return the centred features divided by their standard deviations, without those that only rounding varies."""
+    """Return the centred features divided by their standard deviations, without features that vary only by rounding."""
     centred = centred_layer(X, name=name)
     features = centred[:, varying(finite_matrix(X, name=name), centred, as_array(X, name=name).dtype)]
     scores: Array = features / features.std(axis=0)
@@ -54,14 +54,14 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
 
 
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure; raise DataError if it is CKA, or no measure."""
+    """Return the measure; raise DataError if it is CKA, or not a measure."""
     if not isinstance(measure, LayerMeasure):
         raise DataError(f"expected a measure of two layers, got {measure!r}; for CKA use estimate_cka")
     return measure
 
 
 Prepared = tuple[str, int, Any]
-"""What messages call a layer, its samples, and what a measure needs of it."""
+"""A prepared layer: its name, its number of samples, and the input of the measure."""
 
 
 def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prepared:
@@ -80,10 +80,10 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
     same-index: layer l against layer l. relative-depth: layer l of n blocks against layer round(l m / n) of m
     blocks, halves up. best-match: layer l against the layer of the reference most similar to it, the earlier one
     of equals; such a curve never shows less similarity than the others. previous-layer, for a map of a model against
-    itself: layer l against l - 1, which says how little block l changes; layer 0 against itself.
+    itself: layer l against l - 1, which is high if block l changes little; layer 0 against itself.
 
     Returns:
-        One value a layer of the model, in the range of the map: debiased ones can be negative.
+        One value per layer of the model, in the range of the map: debiased ones can be negative.
 
     Examples:
         >>> from layerprobe.similarity.measures.cka import CKA
@@ -124,23 +124,23 @@ def measure_layers(
     model_name: str = "the model",
     reference_name: str = "the reference",
 ) -> MeasureEstimate:
-    """Compare every layer of one model with every layer of another by any measure but CKA, with errors of its curves.
+    """Compare every layer of one model with every layer of another by a measure other than CKA, with errors of curves.
 
-    Each layer is read and prepared once. What was prepared of the reference stays in memory, that of the model is
-    made one layer at a time: per layer 16 n k bytes for neighbours, 8 n d for the others.
+    Each layer is read and prepared once. Prepared layers of the reference stay in memory, those of the model are
+    prepared one at a time: per layer 16 n k bytes for neighbours, 8 n d for others.
 
     Args:
         model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
         reference_layers: The same of the reference, for the same samples in the same order.
-        measure: Any but CKA.
+        measure: Any measure except CKA.
         level: Confidence level of intervals and bands of curves; None leaves them out.
-        groups: (n,) labels, such as of documents, where these and not the samples are independent of each other.
-        model_name: What messages call the model.
-        reference_name: What messages call the reference.
+        groups: (n,) labels, such as documents, if these are independent of each other rather than the samples.
+        model_name: Name of the model in messages.
+        reference_name: Name of the reference in messages.
 
     Returns:
-        The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
-        groups, nor where the samples that stay without a part are too few for the measure.
+        The map, and the inputs of curves and tests. There are no intervals with fewer than five samples or
+        groups, or if too few samples remain without a part for the measure.
 
     Examples:
         >>> from layerprobe.similarity.measures.procrustes import Procrustes
@@ -176,9 +176,9 @@ def measure_layers(
 
 
 def _without_parts(units: NDArray[np.intp], measure: LayerMeasure[Any]) -> list[NDArray[np.bool_]]:
-    """Return which samples stay, for every random part of units that is left out; none where these are too few.
+    """Return the remaining samples for every random part of units that is left out; empty if they are too few.
 
-    Units are (n,) numbers of samples or of their groups, counted from 0; parts differ in size by at most one unit.
+    Units are (n,) numbers of samples or of their groups, from 0; parts differ in size by at most one unit.
     """
     n_units = int(units.max()) + 1
     if n_units < MIN_UNITS:
@@ -190,30 +190,30 @@ def _without_parts(units: NDArray[np.intp], measure: LayerMeasure[Any]) -> list[
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasureEstimate:
-    """A map whose values are estimated again without a part of samples, where a curve or a test asks for it."""
+    """A map whose values are estimated again without parts of the samples, for curves and tests."""
 
     layers: tuple[Sequence[Any], Sequence[Any]]
-    """Of the model and of the reference."""
+    """Layers of the model and of the reference."""
     names: tuple[str, str]
-    """What messages call the two."""
+    """Names of the two in messages."""
     map: SimilarityMap
-    """Without intervals: those of all pairs would take ten times its time."""
+    """The map without intervals, which would take ten times as long for all pairs."""
     level: float | None
     """Confidence level of intervals; None leaves them out."""
     remaining: Sequence[NDArray[np.bool_]] = ()
-    """(n,) for every part that is left out, which samples stay; none where there are no intervals."""
+    """(n,) remaining samples for every part left out; empty without intervals."""
     _replicates: dict[Pair, Array | None] = field(default_factory=dict)
-    """What `replicates` returned, by pair."""
+    """Cached results of `replicates` by pair."""
 
     def replicates(self, at: Pair) -> Array | None:
-        """Return (parts,) values of two layers, each without one part of samples; None where there are none."""
+        """Return (parts,) values of two layers, each without one part of samples; None if there are none."""
         if not self.remaining:
             return None
         if at not in self._replicates:
             names = f"layer {at[0]} of {self.names[0]}", f"layer {at[1]} of {self.names[1]}"
             X, Y = (as_array(layers[i], name=name) for layers, i, name in zip(self.layers, at, names, strict=True))
             self._replicates[at] = None
-            # All samples together do have the similarity, which is in the map.
+            # The similarity of all samples exists: it is in the map.
             with contextlib.suppress(DegenerateLayerError):
                 parts = [layer_similarity(X[i], Y[i], self.map.measure, names=names) for i in self.remaining]
                 self._replicates[at] = np.array(parts)
@@ -223,9 +223,9 @@ class MeasureEstimate:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.
 
         The covariance of the errors is (G - 1) / G sum_g (theta_g - mean)(theta_g - mean)^T over the G parts left
-        out: 10, or single texts or groups where there are fewer. Intervals are Student's with G - 1 degrees of
-        freedom; their ends, unlike the values, are cut to the range of the measure. No bootstrap: two copies of a
-        sample are each other's nearest neighbours in every layer, which makes any two layers alike. For measures by
+        out: 10, or single texts or groups if there are fewer. Intervals are Student's with G - 1 degrees of
+        freedom; their ends, unlike the values, are clipped to the range of the measure. No bootstrap: two copies of a
+        sample are each other's nearest neighbours in every layer, which makes any two layers similar. For measures by
         nearest neighbours the errors are too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample
         that leaves changes the neighbours of others, which a jackknife counts more than once.
 
@@ -253,7 +253,7 @@ class MeasureEstimate:
         return dataclasses.replace(curve, uncertainty=uncertainty)
 
     def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
-        """Return values of `other`, of the same samples, less values of this; none where one of them has no interval.
+        """Return values of `other` on the same samples minus values of this; none if one of them has no interval.
 
         Each place is a pair of (layer, reference layer) here and one there.
         """

@@ -1,4 +1,4 @@
-"""The measures of similarity, by the name that the command line and JSON give them. Imports none of them."""
+"""The measures of similarity by their names in the command line and JSON. Imports none of them."""
 
 from layerprobe.registry import Registry
 
@@ -13,4 +13,4 @@ MEASURES: Registry[type] = Registry(
         "svcca": "layerprobe.similarity.measures.cca:SVCCA",
     },
 )
-"""Subclasses of `layerprobe.similarity.values.Measure`."""
+"""Subclasses of `layerprobe.similarity.values.Measure` by name."""

@@ -1,4 +1,4 @@
-"""What was measured between the layers of models, how, and how certain that is."""
+"""Measures of similarity, and maps and curves of layers with their uncertainty."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Invariance = Literal[
     "invertible-linear",
     "row-scaling",
 ]
-"""What may be done to either layer: X + 1 c^T; aX with a > 0; features in another order; XQ with orthogonal Q; XA with
+"""Maps of either layer: X + 1 c^T; aX with a > 0; permuted features; XQ with orthogonal Q; XA with
 invertible A; D X with positive diagonal D."""
 ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
 
 CHANCE = 0.05
-"""Similarity of independent layers from which on it is warned of: more than the intervals of 100 texts hide."""
+"""Similarity of independent layers from which to warn: more than the width of intervals with 100 texts."""
 
 SETTINGS = {
     "kernel": "string",
@@ -47,7 +47,7 @@ SETTINGS = {
     "bandwidth_multiplier": "float64",
     "neighbours": "Int64",
 }
-"""Settings of measures that tables of pairs of layers have as columns, with their dtypes; missing elsewhere."""
+"""Settings of measures that are columns in tables of pairs of layers, with their dtypes; empty for other measures."""
 
 Matrix = tuple[tuple[float, ...], ...]
 """`matrix[i][j]`: layer i of the model, layer j of the reference."""
@@ -56,26 +56,26 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure(abc.ABC):
-    """How two layers are compared: everything that a similarity depends on besides the data.
+    """A measure of similarity, with all settings that a similarity depends on.
 
-    Subclasses are frozen dataclasses whose fields are the settings that they have, each with a default. They are
+    Subclasses are frozen dataclasses whose fields are their settings, each with a default. They are
     registered in `MEASURES`, or by another package under the entry points `layerprobe.measures`.
     """
 
     name: ClassVar[str]
-    """As registered, for the command line and JSON."""
+    """Registered name, for the command line and JSON."""
     short_name: ClassVar[str]
-    """For axes and the heads of tables."""
+    """Name for axes and table heads."""
     source: ClassVar[str]
     """The paper that defines it."""
     range: ClassVar[tuple[float, float]]
-    """Of its values, up to rounding; nothing is clamped."""
+    """Range of its values, up to rounding; nothing is clamped."""
     invariances: ClassVar[frozenset[Invariance]]
-    """All that leave the value as it is, whichever layer they are applied to; those not named change it."""
+    """All maps of either layer that leave the value unchanged; others change it."""
     by_cosine: ClassVar[bool] = False
-    """Whether it compares cosines, of which a direction that all embeddings share takes the most."""
+    """Whether it compares cosines, which a direction common to all embeddings dominates."""
     json_tags: ClassVar[tuple[str, ...]] = ("name",)
-    """JSON has it besides the fields: the class follows from it."""
+    """Attributes in JSON besides the fields: the name identifies the class."""
 
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
@@ -85,39 +85,39 @@ class Measure(abc.ABC):
 
     @classmethod
     def class_of(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class of a measure and its fields from what JSON says."""
+        """Return the class of a measure and its fields from JSON."""
         if not isinstance(settings.get("name"), str):
             raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
         return measure_class(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Full name."""
         return self.long_name + ("" if self.normalize == "raw" else " of z-scored features")
 
     @property
     def long_name(self) -> str:
-        """What people call it, of whatever features."""
+        """Full name, without the normalisation of features."""
         return self.short_name
 
     @property
     @abc.abstractmethod
     def conventions(self) -> tuple[str, ...]:
-        """Everything that its values depend on besides features and texts, in words."""
+        """Its settings in words, apart from features and texts."""
 
     @property
     def robustly(self) -> str:
-        """How to compare where a few texts decide, in words."""
+        """Advice in words for comparisons dominated by a few texts."""
         return "on more texts"
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Return a warning where independent layers of n texts have a similarity above `CHANCE`, None elsewhere."""
+        """Return a warning if independent layers of n texts have a similarity above `CHANCE`; else None."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerMeasure(Measure, Generic[Prepared]):
-    """A measure with work that is done once a layer, and work that is done for every pair; all but CKA."""
+    """A measure with work once per layer and work for every pair; all measures except CKA."""
 
     @property
     def conventions(self) -> tuple[str, ...]:
@@ -126,16 +126,16 @@ class LayerMeasure(Measure, Generic[Prepared]):
 
     @property
     def least_samples(self) -> int:
-        """Texts below which its values say nothing, where that is more than the four that every measure needs."""
+        """Smallest number of texts with meaningful values, if more than the four that every measure needs."""
         return 0
 
     @abc.abstractmethod
     def prepare(self, layer: ArrayLike, *, name: str) -> Prepared:
-        """Return what comparing needs of a layer, (n, d) raw or z-scored embeddings that messages call `name`.
+        """Return the prepared form of a layer: (n, d) raw or z-scored embeddings, with a `name` for messages.
 
         Raises:
-            DataError: If it is no matrix of real numbers.
-            DegenerateLayerError: If it has no such similarity.
+            DataError: If it is not a matrix of real numbers.
+            DegenerateLayerError: If its similarity is undefined.
         """
 
     @abc.abstractmethod
@@ -144,18 +144,18 @@ class LayerMeasure(Measure, Generic[Prepared]):
 
 
 def measure_class(name: str) -> type[Measure]:
-    """Return the class that is registered under a name; raise DataError if there is none, or it has another name."""
+    """Return the class registered under a name; raise DataError if there is none, or it has another name."""
     kind = MEASURES[name]
     if not (issubclass(kind, Measure) and kind.name == name):
         raise DataError(f"expected {kind.__module__}:{kind.__name__} to be a Measure with the name {name!r}")
     return kind
 
 
-def as_measure(measure: Measure | str | None) -> Measure:
-    """Return a measure that was given by its name, as on the command line, or as an instance; by default of CKA.
+def resolve_measure(measure: Measure | str | None) -> Measure:
+    """Return a measure from its name, as on the command line, or from an instance; by default CKA.
 
     Examples:
-        >>> as_measure("svcca").name
+        >>> resolve_measure("svcca").name
         'svcca'
     """
     if isinstance(measure, Measure):
@@ -167,20 +167,20 @@ def as_measure(measure: Measure | str | None) -> Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapUncertainty:
-    """How far each value of a map may be from that of all texts like these."""
+    """Uncertainty of each value of a map over new texts."""
 
     level: float
     """Confidence level of the intervals, such as 0.95."""
     standard_errors: Matrix
-    """Of the values."""
+    """Standard errors of the values."""
     lower: Matrix
-    """Of the pointwise interval."""
+    """Lower ends of the pointwise intervals."""
     upper: Matrix
-    """Of the pointwise interval."""
+    """Upper ends of the pointwise intervals."""
     method: str
-    """How the standard errors were computed, in a few words."""
+    """Method of the standard errors, in a few words."""
     n_groups: int | None = None
-    """Groups, where they and not texts are the independent units."""
+    """Number of groups, if they are the independent units instead of texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -188,41 +188,41 @@ class SimilarityMap(Shown):
     """Every layer of one model against every layer of another."""
 
     measure: Measure
-    """What the values are."""
+    """The measure of the values."""
     values: Matrix
-    """Debiased values can be negative; nothing is clamped."""
+    """Similarities; debiased values can be negative, nothing is clamped."""
     n_samples: int
-    """Distinct texts."""
+    """Number of distinct texts."""
     sigma_squared: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """rbf: sigma^2 of every layer of the model and of the reference."""
     sigma_samples: int | None = None
-    """rbf: how many samples the median was taken over; fewer than `n_samples` where there are many."""
+    """rbf: number of samples for the median; less than `n_samples` if there are many."""
     uncertainty: MapUncertainty | None = None
-    """Of every value; None where a measure or an estimator has no intervals of maps."""
+    """Uncertainty of every value; None if the measure or estimator has no intervals of maps."""
     effective_shares: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """By layer of the model and of the reference: effective sample size of HSIC(K, K), (sum h)^2 / sum h^2 of the parts
-    h of texts or groups, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
-    where there are no intervals."""
+    """Effective sample size of HSIC(K, K), by layer of the model and of the reference, as a share of texts or groups:
+    (sum h)^2 / sum h^2 of their parts h. Below `LEAST_SHARE` a few dominate, and intervals may be too narrow; None
+    without intervals."""
     first_layers: tuple[int, int] = field(default=(0, 0), metadata=RARE)
-    """The first layer of the model and of the reference that is not left out; those before repeat what it has."""
+    """The first layer of the model and of the reference that is not left out; earlier ones repeat its values."""
     collapsed: tuple[int, int] = field(default=(0, 0), metadata=RARE)
-    """How many of the last layers of each give all texts one embedding and are left out; they repeat the one before."""
+    """Numbers of last layers left out because they give all texts the same embedding; they repeat the one before."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Layers of the model and of the reference."""
+        """Number of layers of the model and of the reference."""
         return len(self.values), len(self.values[0])
 
     @property
     def layers(self) -> tuple[range, range]:
-        """Those of the model and of the reference that are not left out."""
+        """The layers of the model and of the reference that are not left out."""
         sides = zip(self.first_layers, self.shape, self.collapsed, strict=True)
         rows, columns = (range(first, n - collapsed) for first, n, collapsed in sides)
         return rows, columns
 
     @property
     def conclusion(self) -> Conclusion:
-        """Which layers are the most and the least similar."""
+        """The most and the least similar layers."""
         (low, *least), (high, *most) = (end((self.values[i][j], i, j) for i, j in self.cells) for end in (min, max))
         ends, errors = None, self.uncertainty
         if errors is not None:
@@ -255,11 +255,11 @@ class SimilarityMap(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a pair of layers: the similarity with its interval."""
+        """One row per pair of layers: the similarity with its interval."""
         return self.between("the first", "the second")
 
     def between(self, model: str, reference: str) -> Table:
-        """Return the pairs of layers with names of the two, drawn as a map."""
+        """Return the table of pairs of layers, with the names of the models, drawn as a map."""
         cells, errors, name = self.cells, self.uncertainty, self.measure.short_name
         ends = [errors and (errors.lower[i][j], errors.upper[i][j]) for i, j in cells]
         values = [self.values[i][j] for i, j in cells]
@@ -287,7 +287,7 @@ class SimilarityMap(Shown):
 
     @property
     def pairs(self) -> Table:
-        """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
+        """One row per pair of layers that are not left out, with the same columns for all measures, for files."""
         cells, settings, errors = self.cells, to_dict(self.measure), self.uncertainty
         n = len(cells)
         sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
@@ -318,28 +318,28 @@ class SimilarityMap(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveUncertainty:
-    """How far a curve may be from that of all texts like these."""
+    """Uncertainty of a curve over new texts."""
 
     level: float
     """Confidence level of interval and band, such as 0.95."""
     lower: tuple[float, ...]
-    """Of the pointwise interval of each layer."""
+    """Lower ends of the pointwise intervals, by layer."""
     upper: tuple[float, ...]
-    """Of the pointwise interval of each layer."""
+    """Upper ends of the pointwise intervals, by layer."""
     band_lower: tuple[float, ...]
-    """Of the band that holds the whole curve at the level."""
+    """Lower edge of the band that contains the whole curve at the level."""
     band_upper: tuple[float, ...]
-    """Of the same band."""
+    """Upper edge of the same band."""
     covariance: Matrix
-    """Of the errors of two layers of the model: samples that raise one often raise the next."""
+    """Covariance of the errors of layers: samples that raise one often raise the next."""
 
     @property
     def standard_errors(self) -> tuple[float, ...]:
-        """Of the values."""
+        """Standard errors of the values."""
         return tuple(math.sqrt(row[layer]) for layer, row in enumerate(self.covariance))
 
     def interval_column(self, name: str, layers: Collection[int], *, form: Form = ".4f") -> Column:
-        """Return the pointwise intervals of some layers for the table of a result, empty of the others."""
+        """Return the column of pointwise intervals of the given layers, empty for others."""
         ends = list(zip(self.lower, self.upper, strict=True))
         return Column(
             name,
@@ -356,51 +356,51 @@ class SimilarityCurve:
     """One similarity for every layer of a model."""
 
     values: tuple[float, ...]
-    """By layer of the model."""
+    """Values by layer of the model."""
     reference_layers: tuple[int, ...]
-    """The layer of the reference that each layer is compared with."""
+    """The layer of the reference for each layer."""
     alignment: Alignment
-    """How those were chosen."""
+    """Rule that chose the reference layers."""
     uncertainty: CurveUncertainty | None = None
-    """Of the values; None where there are too few texts, the estimator has no intervals, or none were requested."""
+    """Uncertainty of the values; None with too few texts, an estimator without intervals, or if not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDiagnostics:
-    """What a similarity of this layer can suffer from."""
+    """Properties of a layer that can distort its similarities."""
 
     n_samples: int
-    """Distinct texts."""
+    """Number of distinct texts."""
     n_features: int
     """Width of an embedding."""
     dtype: str
-    """Of the stored embeddings."""
+    """Dtype of the stored embeddings."""
     norm: Literal["none", "final", "raw"]
     """none: post-norm; final: the model's final norm is applied at every layer; raw: it was left out."""
     duplicates: int
-    """Rows that are copies of an earlier row."""
+    """Number of rows that are copies of an earlier row."""
     constant_features: int
-    """Features that are the same for all samples."""
+    """Number of features that are the same for all samples."""
     mean_norm: float
-    """Mean length of a row."""
+    """Mean norm of a row."""
     mean_cosine: float
-    """Mean cosine of two different rows: anisotropy, near 1 where all embeddings point the same way."""
+    """Mean cosine of two different rows: anisotropy, near 1 if all embeddings point the same way."""
     top_dimension_share: float
-    """Share of the total variance in the feature that varies most, 0 .. 1."""
+    """Share of the total variance in the feature with the largest variance, 0 .. 1."""
     top_three_share: float
-    """Share in the three features that vary most."""
+    """Share of the total variance in the three features with the largest variance, 0 .. 1."""
     effective_rank: float
     """exp of the entropy of the shares of the covariance's eigenvalues: 1 .. min(n - 1, d)."""
     intrinsic_dimension: float | None
-    """From the ratio of the distances to the two nearest neighbours; None where copies leave none."""
+    """Estimate from the ratio of the distances to the two nearest neighbours; None if copies leave none."""
     chance_cka: float
     """Biased linear CKA of independent layers with this spectrum: near 0 for many samples, near 1 for few."""
 
 
 Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
-"""A model's name and its layers."""
+"""A model's name and the diagnostics of its layers."""
 
 
-def as_matrix(values: NDArray[np.float64]) -> Matrix:
-    """Return an array as plain numbers."""
+def to_matrix(values: NDArray[np.float64]) -> Matrix:
+    """Return an array as nested tuples."""
     return tuple(map(tuple, values.tolist()))

@@ -282,7 +282,7 @@ def test_a_few_texts_that_decide_are_told_beside_the_numbers(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.similarity.cautions.LEAST_SHARE", 1.01)
-    told = "layers 0 to 3 of electra: a few texts decide over the layer"
+    told = "layers 0 to 3 of electra: a few texts dominate"
     assert told in layerprobe("compare", *pair, "-t", pairs_file).err.replace(f"{pair[0].parent}/", "")
     (printed,) = layerprobe("compare", *pair, "-t", pairs_file, "--json").json["comparisons"]
     assert any(line.replace(f"{pair[0].parent}/", "").startswith(told) for line in printed["warnings"])

@@ -215,8 +215,8 @@ def test_names_of_layers_are_kept_and_what_is_left_out_is_said() -> None:
     assert [layer.layer for layer in result.layers] == [6, 12]
     assert result.summary.startswith("Layer 6 scores best")
     assert result.left_out["layer 0"] == (
-        "it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 rows have them, leave "
-        "these out, everywhere alike, or embed them again, in float32"
+        "it has 4 NaN or infinite values, the first in row 3, expected finite numbers: 2 of 240 rows have them, remove "
+        "these rows from all arrays, or embed again in float32"
     )
     assert "left out" in [check.name for check in result.conclusion.checks]
     given = {"late": EMBEDDINGS[:, 5], "middle": EMBEDDINGS[:, 2]}
@@ -262,7 +262,7 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         ([*"ab" * (N // 2 - 1), "a", None], {}, "a target for every row, got None in row 239"),
         (pd.array(["a", pd.NA] * (N // 2), "string"), {}, "a target for every row, got <NA> in row 1"),
         (np.arange(N) % 3, {"kind": "labels"}, r"a matrix of 0 and 1, one column per label, got \(240, 1\)"),
-        (np.ma.masked_less(np.arange(N) / 2, 3), {}, "no masked values, got some in targets"),
+        (np.ma.masked_less(np.arange(N) / 2, 3), {}, "targets has masked values"),
         (TARGETS["scores"], {"groups": [None, *range(N - 1)]}, "a group for every row, got None in row 0"),
         (np.zeros(N), {"kind": "ranks"}, "kind is 'ranks', expected one of 'scores'"),
         (TARGETS["scores"], {"groups": np.zeros(N)}, "at least as many groups as folds, got 1 for 5"),

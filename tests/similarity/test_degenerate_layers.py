@@ -143,7 +143,7 @@ def test_what_is_no_array_is_one_line_however_layers_are_given(what: str, make: 
         ]
         calls += [lambda: compare(odd, X)]
     for call in calls:
-        with pytest.raises(DataError, match=rf"is a {what} that is no array of numbers: expected rows of one length"):
+        with pytest.raises(DataError, match=rf"is a {what}, not an array of numbers: expected rows of equal length"):
             call()
 
 
@@ -169,7 +169,7 @@ def test_masked_values_are_refused_however_layers_are_given(X: np.ndarray) -> No
         lambda: diagnose(masked, name="a", norm="none"),
     ]
     for call in calls:
-        with pytest.raises(DataError, match="expected no masked values, got some in"):
+        with pytest.raises(DataError, match="has masked values: remove these rows from all arrays"):
             call()
 
 
@@ -213,5 +213,5 @@ def test_a_multiplier_that_is_not_positive_is_refused(multiplier: float, X: np.n
 
 
 def test_a_constant_layer_of_a_model_says_how_to_go_on_without_it():
-    with pytest.raises(DegenerateLayerError, match=r"alone: --keep-blocks '1,2,3'\), or pool"):
+    with pytest.raises(DegenerateLayerError, match=r"before it: --keep-blocks '1,2,3'\), or change the pooling"):
         linear_cka(np.ones((20, 3)), np.random.default_rng(0).normal(size=(20, 3)))

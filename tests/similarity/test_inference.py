@@ -555,7 +555,7 @@ def test_a_large_difference_is_found() -> None:
     near, far = X + 0.3 * rng.normal(size=X.shape), X + 2 * rng.normal(size=X.shape)
     (found,) = estimate_cka([("model", [near, far]), ("reference", [X, X])])
     (step,) = found.differences(found, [((0, 0), (1, 1))])
-    assert step.label == "layer 1 less layer 0"
+    assert step.label == "layer 1 minus layer 0"
     assert step.value == pytest.approx(found.values[1, 1] - found.values[0, 0])
     assert step.sign < 0
     assert step.p_value < 1e-6
@@ -578,7 +578,7 @@ def test_steps_follow_the_curve_to_its_partners() -> None:
         curve = found.curve(alignment)
         steps = found.differences(found, list(itertools.pairwise(enumerate(curve.reference_layers))))
         np.testing.assert_allclose([step.value for step in steps], np.diff(curve.values), rtol=0, atol=1e-15)
-        assert [step.label for step in steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+        assert [step.label for step in steps] == [f"layer {i + 1} minus layer {i}" for i in range(3)]
 
 
 def test_similarities_of_other_samples_have_no_paired_difference() -> None:

@@ -1,4 +1,4 @@
-"""U-centred Gram matrices, tile by tile, and the products they are made of. Knows kernels; knows no pairs of layers."""
+"""U-centred Gram matrices, tile by tile, and their products. Knows kernels; knows no pairs of layers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from layerprobe.similarity.engine.rows import CentredLayer, StripReader
 def inner_products(left: Tensor, right: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """Return the (m, n) inner products of the rows of (m, k) and (n, k), in their dtype, on their device.
 
-    In float32 on a CPU they are oneDNN's: on an AMD EPYC 2.2 times as fast as the library behind `torch.mm` for tiles,
+    In float32 on a CPU they use oneDNN: on an AMD EPYC 2.2 times as fast as the library behind `torch.mm` for tiles,
     and 2.8 times for few rows and large k. A (n,) bias is added to the columns.
     """
     if left.dtype == torch.float32 and left.device.type == "cpu":
-        # Rows that do not lie one after the other are fifty times as slow on the right.
+        # Non-contiguous rows are fifty times as slow on the right.
         return _linear()(left, right.contiguous(), bias)
     return _plain(left, right, bias)
 
@@ -36,13 +36,13 @@ def _has_onednn() -> bool:
 
 @cache
 def _linear() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """Return oneDNN's product: its operator without copies into another layout and back, if this torch has it."""
+    """Return oneDNN's product: its operator without copies between layouts, if this torch has it."""
     if not _has_onednn():
         return _plain
     left, right, bias = torch.arange(15.0).view(3, 5), torch.arange(10.0).view(2, 5), torch.arange(2.0)
     try:
         same = torch.equal(_without_copies(left, right, bias), torch.addmm(bias, left, right.T))
-    except (AttributeError, RuntimeError, TypeError):  # private, so it may be another one in the next version
+    except (AttributeError, RuntimeError, TypeError):  # private, so it may change in the next version
         same = False
     return _without_copies if same else _with_copies
 
@@ -59,7 +59,7 @@ def _with_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
 
 
 ROUNDING = 32
-"""Units in the last place of a squared distance between copies."""
+"""Rounding of a squared distance between copies, in units in the last place."""
 
 WIDE = 0.5
 """Bandwidth multiplier from which K - 1 has more digits than K: K is e^-2 at the median distance."""
@@ -68,12 +68,11 @@ NARROW = 0.25
 """Bandwidth multiplier below which K is no more than e^-8 at the median distance, and float32 loses it."""
 
 STRIP = 5
-"""Tiles of rows whose products with those of another tile are made at once: while a strip is compared with all that
-follow it, its own rows are centred once."""
+"""Tiles of rows multiplied with another tile at once: the rows of a strip are centred once for all later tiles."""
 
 MEDIAN_SAMPLES = 4096
-"""The median distance is exact up to so many samples, and that of so many evenly spaced ones beyond: its error is
-then about 0.1 %, and memory does not grow."""
+"""Number of samples up to which the median distance is exact; with more, it uses this many evenly spaced ones: its
+error is then about 0.1 %, and memory does not grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,33 +80,33 @@ class Gram:
     """The row means that centre the Gram matrix of a layer under one kernel."""
 
     offsets: Tensor
-    """(n,) what U-centring subtracts for a row, and again for a column."""
+    """(n,) terms that U-centring subtracts, for rows and for columns."""
     additive: Tensor
-    """(n,) what products have added for a row, and again for a column: the linear kernel's are then U-centred, and
+    """(n,) terms added to products, for rows and for columns: the linear kernel's are then U-centred, and
     the Gaussian's are -d^2 / 2."""
     diagonal: Tensor
-    """(n,) float64: k_ii less what U-centring would subtract from it."""
+    """(n,) float64: k_ii minus the terms that U-centring would subtract from it."""
     exponent: float | None = None
     """rbf: 1 / sigma^2, for scaled rows."""
     wide: bool = False
-    """rbf: whether the kernel has 1 taken off."""
+    """rbf: whether 1 is subtracted from the kernel."""
     sigma_squared: float | None = None
-    """rbf: in units of the layer."""
+    """rbf: sigma^2 in units of the layer."""
     sigma_samples: int | None = None
-    """rbf: how many samples the median was taken over."""
+    """rbf: number of samples for the median."""
 
 
 def linear_gram(layer: CentredLayer) -> Gram:
-    """Return what centres the linear kernel: the rows have mean zero, so a row sum is the diagonal's negative."""
+    """Return the terms that centre the linear kernel: rows have mean zero, so a row sum is the negative diagonal."""
     offsets = _offsets(-layer.squared_norms)
     diagonal = layer.squared_norms - 2 * offsets
     return Gram(offsets=offsets.to(layer.mean), additive=(-offsets).to(layer.mean), diagonal=diagonal)
 
 
 def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram] | None:
-    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances.
+    """Return the terms that centre the Gaussian kernel of each bandwidth, from a first pass over all distances.
 
-    None where distances are as small as the rounding of float32, and products should be made in float64.
+    None if distances are as small as the rounding of float32, so that products need float64.
     """
     n = layer.n_samples
     chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
@@ -122,7 +121,7 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
             "remove duplicate texts, or use the linear kernel"
         )
     kernels = [(-0.5 / (multiplier**2 * median), multiplier >= WIDE) for multiplier in multipliers]
-    # All of them where there are few, a second pass where there are many.
+    # All distances if there are few, a second pass if there are many.
     every = distances if some is layer else _distances(layer, tile=tile)
     offsets = map(_offsets, _row_sums(n, every, kernels))
     return [
@@ -140,16 +139,16 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
 
 
 def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
-    """Return exp of -d^2 / (2 sigma^2), in its memory; less 1 for wide kernels.
+    """Return exp of -d^2 / (2 sigma^2), in place; minus 1 for wide kernels.
 
-    HSIC does not change when a constant is taken off K. Where sigma is large K is nearly 1 everywhere, and float32
+    HSIC does not change when a constant is subtracted from K. With a large sigma, K is nearly 1 everywhere, and float32
     keeps its differences only if the 1 is never added.
     """
     return scaled.expm1_() if wide else scaled.exp_()
 
 
 def u_centre(products: Tensor, gram: Gram, rows: slice, columns: slice) -> None:
-    """Turn products with what is added into a part of the U-centred Gram matrix above its diagonal, in their memory."""
+    """Turn products with added terms into a part of the U-centred Gram matrix above its diagonal, in place."""
     if gram.exponent is not None:
         gaussian(products.clamp_(max=0).mul_(gram.exponent), wide=gram.wide)
         products.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
@@ -168,7 +167,7 @@ def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
 
 
 def keep_above(values: Tensor, rows: slice, columns: slice) -> None:
-    """Set what is not above the diagonal to 0; the columns begin with the rows or later."""
+    """Set entries that are not above the diagonal to 0; the columns begin with the rows or later."""
     if columns.start < rows.stop:
         values[columns.start - rows.start :].triu_(1)
 

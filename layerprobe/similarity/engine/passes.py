@@ -1,4 +1,4 @@
-"""Chooses the passes over the samples for a set of measures, and their path. Knows costs."""
+"""Choosing the passes over the samples for a set of measures, and their path. Knows costs."""
 
 import contextlib
 import itertools
@@ -11,7 +11,7 @@ from layerprobe.context import part
 from layerprobe.errors import DataError
 from layerprobe.process import use_one_thread_if_forked
 from layerprobe.rng import exact_products, without_autocast
-from layerprobe.similarity.checks import in_parts
+from layerprobe.similarity.checks import row_readable
 from layerprobe.similarity.engine.grams import NARROW, Gram, linear_gram, rbf_grams
 from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
@@ -23,16 +23,16 @@ Pair = tuple[int, int]
 NamedLayers = Sequence[tuple[str, Rows]]
 
 CPU_TILE, CUDA_TILE = 160, 896
-"""Rows on the shorter side of a tile: a multiple of 32, which products are fast with, and no power of two, since rows
-that far apart push each other out of a cache when a tile is turned."""
+"""Rows on the shorter side of a tile: a multiple of 32, for fast products, and not a power of two, since rows
+that far apart evict each other from a cache when a tile is transposed."""
 
 
 def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
-    """Return the layers of a model with what messages call each; raise DataError if there are none."""
+    """Return the layers of a model with their names for messages; raise DataError if there are none."""
     if not len(layers):
         raise DataError(f"{name} has no layers, expected at least one")
     names = [f"layer {i} of {name}" for i in range(len(layers))]
-    return [(layer_name, in_parts(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
+    return [(layer_name, row_readable(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
 
 
 def sums_of(
@@ -47,10 +47,10 @@ def sums_of(
 ) -> dict[tuple[CKA, Pair], Sums]:
     """Return the sums of every measure and pair of models.
 
-    Measures that differ in the estimator alone share their sums, and bandwidths share their distances.
+    Measures that differ only in the estimator share their sums, and bandwidths share their distances.
 
-    Pairs are models to compare, by position in `models`. `per_sample` keeps what standard errors need: (layers, layers,
-    n) numbers a pair. The path is gram, features (linear kernel alone), or auto for the one with fewer operations.
+    Pairs are models to compare, by position in `models`. `per_sample` keeps parts for standard errors: (layers, layers,
+    n) numbers per pair. The path is gram, features (linear kernel only), or auto: the one with fewer operations.
     """
     ends = list(itertools.accumulate(map(len, models)))
     slices = [slice(end - len(layers), end) for end, layers in zip(ends, models, strict=True)]
@@ -80,7 +80,7 @@ def _pass(
     """Return sums by bandwidth multiplier and pair."""
     layers, groups, tile = _centred(sources, measures, device, tile)
     if measures[0].kernel == "linear":
-        # Few samples take the same path, and have the same digits, whatever else they are compared with.
+        # Few samples take the same path, and give the same digits, whatever they are compared with.
         if path == "auto" and layers[0].n_samples <= FEW_SAMPLES:
             path = "gram"
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
@@ -98,7 +98,7 @@ def _centred(
     *,
     float64: bool = False,
 ) -> tuple[list[CentredLayer], list[Sequence[Gram]], int]:
-    """Return layers, what centres their Gram matrices by bandwidth multiplier, and the size of tiles."""
+    """Return layers, the terms that centre their Gram matrices by bandwidth multiplier, and the size of tiles."""
     multipliers = dict.fromkeys(measure.bandwidth_multiplier for measure in measures)
     widths = [multiplier for multiplier in multipliers if multiplier is not None]
     float64 = float64 or any(multiplier < NARROW for multiplier in widths)
@@ -118,7 +118,7 @@ def _centred(
 def _features_are_cheaper(
     layers: Sequence[CentredLayer], pairs: Mapping[Pair, tuple[slice, slice]], *, per_sample: bool
 ) -> bool:
-    """Compare multiplications: n^2 / 2 dot products a layer, against a cross-covariance a pair of layers."""
+    """Compare multiplications: n^2 / 2 dot products per layer, against a cross-covariance per pair of layers."""
     n = layers[0].n_samples
     grams = n * n / 2 * sum(layer.width for layer in layers)
     features = n * sum(layers[i].width * layers[j].width for i, j in products_of(len(layers), pairs))
@@ -127,7 +127,7 @@ def _features_are_cheaper(
 
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
-    """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
+    """Disable TF32 and bfloat16 in float32 products, whatever the process allows elsewhere."""
     use_one_thread_if_forked()
     with torch.no_grad(), without_autocast(), exact_products():
         yield

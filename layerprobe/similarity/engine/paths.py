@@ -1,10 +1,10 @@
 """The two ways to the sums of all pairs of layers: tiles of Gram matrices, and features for the linear kernel.
 
-Work memory of the Gram path is a tile for every layer and `MEMORY` bytes of rows, whatever the number of samples;
-results of per-sample parts are as large as they are. A device holds all rows if they fit into a part of its memory.
+Work memory of the Gram path is a tile for every layer and `MEMORY` bytes of rows, whatever the number of samples,
+in addition to the results of per-sample parts. A device holds all rows if they fit into a part of its memory.
 
 The feature path takes time linear in the number of samples. With right factors (x_j, 1, a_j) of `rows`, C = sum_j a_j
-b_j^T has d + 2 rows and e + 2 columns, and sum_j A_ij B_ij = a_i C b_i over all j, with left factors. What j = i adds
+b_j^T has d + 2 rows and e + 2 columns, and sum_j A_ij B_ij = a_i C b_i over all j, with left factors. The term j = i
 is subtracted.
 """
 
@@ -24,18 +24,18 @@ from layerprobe.similarity.engine.rows import CentredLayer, StripReader, row_blo
 from layerprobe.similarity.engine.sums import LayerSums, Sums
 
 MEMORY = 2**28
-"""Bytes of rows that stay centred while the tiles of their strip are made; where all layers take more, they are read
+"""Bytes of rows that stay centred for the tiles of their strip; if all layers take more, they are read
 for every tile."""
 
 CPU_CHUNK, CUDA_CHUNK = 2**14, 2**20
-"""Entries of a layer's tile that are turned at once: on a CPU, such that caches hold those of all layers."""
+"""Entries of a layer's tile transposed at once: on a CPU, so that caches hold those of all layers."""
 
 MOMENT_SAMPLES = 1024
-"""Fourth moments are exact up to so many samples, and those of the pairs of so many evenly spaced ones beyond: only the
-smaller part of a variance follows from them."""
+"""Number of samples up to which fourth moments are exact; with more, they use pairs of this many evenly spaced ones:
+they only determine the smaller part of a variance."""
 
 LANES = 16
-"""Layers that small products are fastest with multiples of: float32 numbers of an AVX-512 register."""
+"""Small products are fastest with multiples of this many layers: float32 numbers of an AVX-512 register."""
 
 Pair = tuple[int, int]
 Moments = tuple[Array, Array, Array]
@@ -49,16 +49,16 @@ def tile_sums(
     per_sample: bool,
     tile: int,
 ) -> list[tuple[list[LayerSums], dict[Pair, Sums]]]:
-    """Accumulate the sums of all groups over all tiles: those of all layers, and those of the pairs.
+    """Accumulate the sums of all groups over all tiles, for all layers and all pairs.
 
-    Layers are those of all models, one model after the other, and a group has their Gram matrices; for rbf there is
-    one a bandwidth, which share their distances. Pairs of models to compare have the slices of their layers.
+    Layers are those of all models in turn, and a group has their Gram matrices; rbf has one group per
+    bandwidth, with common distances. Pairs of models to compare have the slices of their layers.
     `per_sample` keeps per-sample parts and fourth moments, for standard errors.
     """
     n = layers[0].n_samples
     accumulators = [_Accumulator(layers, group, pairs, per_sample=per_sample) for group in groups]
     additive = [gram.additive for gram in groups[0]]
-    # What lies behind the last layer is multiplied, too, and left out.
+    # Padding after the last layer is multiplied, too, and then dropped.
     depth = max(len(layers), *(_widened(b).stop for _, b in pairs.values()))
     size = depth * min(STRIP * tile**2, n**2)
     buffer = torch.zeros(size, dtype=layers[0].dtype, device=layers[0].mean.device)
@@ -97,19 +97,19 @@ class _Accumulator:
         self.turned = zeros(0, dtype=layers[0].dtype)
         shapes = {pair: (a.stop - a.start, b.stop - b.start) for pair, (a, b) in pairs.items()}
         self.own_inner = zeros(len(layers))
-        # Of how many samples one counts for fourth moments, and for how many pairs a pair of them does.
+        # One of how many samples counts for fourth moments, and the number of pairs that each pair represents.
         self.step = -(-n // MOMENT_SAMPLES)
         some = -(-n // self.step)
         self.weight = 2 * n * (n - 1) / (some * (some - 1))
         self.inner = {pair: zeros(*shape) for pair, shape in shapes.items()}
         if per_sample:
             self.own_samples, self.own_fourth = zeros(len(layers), n), zeros(len(layers))
-            # As precise as what they are made of, and in float32 half as large.
+            # As precise as their inputs, and half as large in float32.
             self.samples = {pair: zeros(n, *shape, dtype=layers[0].dtype) for pair, shape in shapes.items()}
             self.moments = {pair: zeros(3, *shape) for pair, shape in shapes.items()}
 
     def add(self, values: Tensor, rows: slice, columns: slice) -> None:
-        """Centre a tile of products, and add what is above the diagonal and its mirror image."""
+        """Centre a tile of products, and add the part above the diagonal and its mirror image."""
         for value, gram in zip(values, self.grams, strict=False):
             u_centre(value, gram, rows, columns)
         if not self.per_sample:
@@ -117,7 +117,7 @@ class _Accumulator:
             return
         height = max(1, (CUDA_CHUNK if values.is_cuda else CPU_CHUNK) // values.shape[2])
         for start in range(0, values.shape[1], height):
-            # Both images while a cache holds them.
+            # Both images while they are in a cache.
             some = values[:, start : start + height]
             self._add_rows(some, slice(rows.start + start, rows.start + start + some.shape[1]))
             self._add_rows(self._turned(some), columns)
@@ -125,12 +125,12 @@ class _Accumulator:
         self._add_moments(values[: len(self.layers), down :: self.step, across :: self.step])
 
     def _add_rows(self, values: Tensor, rows: slice) -> None:
-        weight = 1 if self.per_sample else 2  # without parts of samples also for the mirror image
+        weight = 1 if self.per_sample else 2  # without per-sample parts, also for the mirror image
         norms = torch.linalg.vector_norm(values[: len(self.layers)], dim=2).double().square()
         self.own_inner += weight * norms.sum(dim=1)
         if self.per_sample:
             self.own_samples[:, rows] += norms
-        # Row by row, so that float32 sums run over a tile's columns alone.
+        # Row by row, so that float32 sums only run over a tile's columns.
         by_row = values.transpose(0, 1)
         for pair, (a, b) in self.pairs.items():
             products = torch.bmm(by_row[:, a], by_row[:, _widened(b)].transpose(1, 2))[:, :, : b.stop - b.start]
@@ -155,12 +155,12 @@ class _Accumulator:
         if self.turned.numel() < values.numel():
             self.turned = values.new_zeros(values.numel())
         turned = self.turned[: values.numel()].view(values.mT.shape)
-        some = len(self.layers)  # what lies behind them is multiplied, too, and left out
+        some = len(self.layers)  # padding after them is multiplied, too, and then dropped
         _copied(values[:some].mT, turned[:some])
         return turned
 
     def sums(self) -> tuple[list[LayerSums], dict[Pair, Sums]]:
-        """Return what was accumulated."""
+        """Return the accumulated sums."""
         layer_sums = [
             LayerSums(
                 name=layer.name,
@@ -186,7 +186,7 @@ class _Accumulator:
 
 
 def _copied(values: Tensor, to: Tensor) -> None:
-    """Copy numbers that do not lie one after the other; numpy does it in half of torch's time."""
+    """Copy non-contiguous numbers; numpy takes half of torch's time."""
     if values.is_cuda:
         to.copy_(values)
     else:
@@ -194,7 +194,7 @@ def _copied(values: Tensor, to: Tensor) -> None:
 
 
 def _widened(layers: slice) -> slice:
-    """Return layers, and as many behind them as products are faster with."""
+    """Return layers, padded to a number with faster products."""
     width = layers.stop - layers.start
     return layers if width <= LANES // 2 else slice(layers.start, layers.start + -(-width // LANES) * LANES)
 
@@ -207,9 +207,9 @@ def feature_sums(
     per_sample: bool,
     memory: int = MEMORY,
 ) -> dict[Pair, Sums]:
-    """Accumulate the sums of pairs by the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
+    """Accumulate the sums of pairs for the linear kernel, like `tile_sums`; fourth moments use some samples.
 
-    Parts of samples take a second pass over the rows, and more than `memory` bytes of cross-covariances more passes.
+    Per-sample parts take a second pass over the rows, and cross-covariances beyond `memory` bytes more passes.
     """
     products = sorted(products_of(len(layers), pairs))
     samples: dict[Pair, NDArray[np.floating]] = {}
@@ -222,7 +222,7 @@ def feature_sums(
         if per_sample:
             samples |= _per_sample(layers, grams, covariances)
         report("comparing", number + 1, len(batches))
-    with settings(progress=silent):  # of some samples alone
+    with settings(progress=silent):  # a pass over some samples
         fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
     layer_sums = [
         LayerSums(
@@ -250,7 +250,7 @@ def feature_sums(
 
 
 def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
-    """Return the layers to multiply, the earlier one first."""
+    """Return the pairs of layers to multiply, the earlier layer first."""
     products = {(i, i) for i in range(n_layers)}
     for a, b in pairs.values():
         products |= {(min(i, j), max(i, j)) for i in range(a.start, a.stop) for j in range(b.start, b.stop)}
@@ -278,13 +278,13 @@ def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: S
     for rows in row_blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
         for (i, j), covariance in covariances.items():
-            # Not `inner_products`: oneDNN adds up many rows one after the other, and loses digits of large features.
+            # Not `inner_products`: oneDNN sums many rows sequentially, and loses digits of large features.
             covariance += factors[i].T @ factors[j]
     return covariances
 
 
 def _inner(covariance: Tensor, a: Gram, b: Gram) -> float:
-    """Return <A, B>: (x_i x_j - o_i - o_j)(y_i y_j - p_i - p_j) summed over i and j, less i = j."""
+    """Return <A, B>: (x_i x_j - o_i - o_j)(y_i y_j - p_i - p_j) summed over i and j, without i = j."""
     n, o, p = len(a.offsets), a.additive.double(), b.additive.double()
     everything = (
         covariance[:-2, :-2].square().sum()

@@ -1,4 +1,4 @@
-"""A layer as the engine reads it: block by block, centred and scaled. Knows dtypes and devices; knows no kernels."""
+"""Layers for the engine: read in blocks, centred and scaled. Knows dtypes and devices; knows no kernels."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -27,22 +27,22 @@ BLOCK, NUMBERS = 1024, 2**20
 """Rows, and numbers, read at once."""
 
 CACHED_NUMBERS = 2**18
-"""Numbers at once while the mean and the norms of a layer are computed: a processor's caches hold a copy of them."""
+"""Numbers at once for the mean and the norms of a layer: a copy of them fits into a processor's caches."""
 
 HELD_NUMBERS = 2**24
-"""Numbers at once, of a layer whose rows are all on the device."""
+"""Numbers at once for a layer whose rows are all on the device."""
 
 HELD_SHARE = 0.25
-"""Of a device's free memory, up to which the rows of all layers are brought over once and stay there: over the bus, for
-every tile again, they would take ten times as long as the products."""
+"""Share of a device's free memory up to which the rows of all layers are copied once and stay there: copying them for
+every tile would take ten times as long as the products."""
 
 FEW_SAMPLES = 256
-"""Up to so many products are in float64: few pairs of samples average out few rounding errors, and all layers of two
-models take a tenth of a second."""
+"""Number of samples up to which products use float64: few pairs of samples average out few rounding errors, and all
+layers of two models take a tenth of a second."""
 
 UNEVEN = 100
-"""Squared norm of a row, relative to the mean, from which on products are in float64: what other rows add to the value
-is then less than the rounding of float32."""
+"""Squared norm of a row, relative to the mean, from which products use float64: the contribution of other rows is then
+less than the rounding of float32."""
 
 
 Rows: TypeAlias = Any
@@ -55,39 +55,39 @@ class CentredLayer:
 
     source: Rows
     name: str
-    """What messages call it, such as "layer 3 of bert-tiny"."""
+    """Name in messages, such as "layer 3 of bert-tiny"."""
     mean: Tensor
-    """(features,)."""
+    """(features,) means."""
     scale: Tensor
-    """(features,): what centred features are multiplied with, so that the mean squared norm of a row is 1."""
+    """(features,) factors of the centred features, so that the mean squared norm of a row is 1."""
     squared_norms: Tensor
-    """(samples,) of the centred and scaled rows, float64, on the CPU."""
+    """(samples,) squared norms of the centred and scaled rows, float64, on the CPU."""
     unit: float
-    """A squared distance in units of the layer (of its z-scores, where it is z-scored) by one of scaled rows."""
+    """Ratio of a squared distance of the layer (or of its z-scores) to that of scaled rows."""
     spacing: float
-    """Relative spacing of the numbers that were stored, or of those that products are made in where these decide."""
+    """Relative spacing of the stored numbers, or of those of products if coarser."""
     varying: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
     held: Tensor | None = None
-    """(samples, features) all rows, centred and scaled, where a device has room for them or they are few."""
+    """(samples, features) all centred and scaled rows, if a device has room for them or they are few."""
 
     @property
     def n_samples(self) -> int:
-        """Rows."""
+        """Number of samples."""
         return len(self.squared_norms)
 
     @property
     def width(self) -> int:
-        """Features."""
+        """Number of features."""
         return len(self.mean)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of products."""
+        """Dtype of products."""
         return self.mean.dtype
 
     def rows(self, chosen: Chosen) -> Tensor:
-        """Return rows that are centred and scaled, (rows, features), which are not to be written to."""
+        """Return centred and scaled rows, (rows, features), which must not be modified."""
         if self.held is not None:
             return self.held[chosen]
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
@@ -96,7 +96,7 @@ class CentredLayer:
         return torch.sub(values, self.mean).mul_(self.scale)
 
     def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
-        """Return rows with two more columns, (rows, features + 2), for products with something added.
+        """Return rows with two more columns, (rows, features + 2), for products with added terms.
 
         With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j, where
         the (n,) a_i of all samples are `additive`.
@@ -106,12 +106,12 @@ class CentredLayer:
         return torch.cat([self.rows(chosen), *((added, one) if left else (one, added))], dim=1)
 
     def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
-        """Return the layer of some samples, centred and scaled as that of all."""
+        """Return the layer with some samples, centred and scaled like all of them."""
         return replace(self, squared_norms=self.squared_norms[rows], held=self.rows(rows))
 
 
 class StripReader:
-    """Centred rows of a layer for one tile after the other; those of the current strip are kept."""
+    """Centred rows of a layer for tile after tile; those of the current strip are kept."""
 
     def __init__(self, layer: CentredLayer, height: int, *, keep: bool = True) -> None:
         self._layer, self._height, self._keep = layer, height, keep
@@ -138,11 +138,11 @@ def centred_layers(
     device: torch.device | str = "cpu",
     float64: bool = False,
 ) -> list[CentredLayer]:
-    """Read layers for their means, for their scales and norms of rows, and once more for the norms of z-scores.
+    """Read layers for their means, then for their scales and norms of rows, and again for the norms of z-scores.
 
-    Products are made in float64 where that is requested, a layer is float64, samples are few, or a few rows of a layer
-    are much longer than the others, and in float32 otherwise. Sums run over blocks of rows from which a row near the
-    mean was subtracted first, so that a common offset costs no digits; sums over blocks are in float64. Z-scoring
+    Products use float64 if requested, if a layer is float64, samples are few, or a few rows of a layer are much longer
+    than the others; otherwise float32. Sums run over blocks of rows after subtracting a row near the
+    mean, so that a common offset costs no digits; sums over blocks are in float64. Z-scoring
     leaves out constant features.
     """
     for name, source in sources:
@@ -152,10 +152,10 @@ def centred_layers(
     few = sources[0][1].shape[0] <= FEW_SAMPLES
     wide = float64 or few or any(_needs_float64(source) for _, source in sources)
     numbers, room = sum(math.prod(source.shape) for _, source in sources), HELD_SHARE * _free_memory(device)
-    # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
+    # Values far outside the range of float32 overflow or vanish when squared: such layers need float64.
     for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
         hold = numbers * dtype.itemsize <= room
-        # All are on their way while the first ones are centred.
+        # All are being copied while the first ones are centred.
         held = [_all_rows(source, dtype=dtype, device=torch.device(device)) if hold else None for _, source in sources]
         centred = [
             _centred(
@@ -190,7 +190,7 @@ def _centred(
     dtype: torch.dtype,
     spacing: float,
 ) -> CentredLayer | None:
-    """Return the layer, or None where squares overflow or vanish in `dtype`, or float32 is not enough for its rows."""
+    """Return the layer, or None if squares overflow or vanish in `dtype`, or its rows need float64."""
     n = source.shape[0]
     first = _tensor(source[0:1], dtype=dtype, device=device)[0] if held is None else held[0].clone()
     total = torch.zeros(len(first), dtype=torch.float64)
@@ -199,7 +199,7 @@ def _centred(
         if not torch.isfinite(total).all():
             check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
             return None
-    # What is as short as a row is computed on the CPU: a device takes longer to begin than to end.
+    # Arrays as short as a row are computed on the CPU: on a device, starting takes longer than computing.
     mean = (first.cpu().double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
     norms, there = torch.empty(n, dtype=torch.float64), mean.to(device)
@@ -252,7 +252,7 @@ def _centred(
 
 
 def row_blocks(n: int, width: int = 1, *, most: int = BLOCK, numbers: int = NUMBERS) -> Iterator[slice]:
-    """Yield runs of at most `most` rows, and of at most so many numbers where rows are not longer."""
+    """Yield runs of at most `most` rows, and of at most `numbers` numbers unless a row is longer."""
     size = max(1, min(most, numbers // width))
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
@@ -270,11 +270,11 @@ def _blocks(
 
 
 def _all_rows(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a copy of all rows on the device, to which they may still be on their way."""
+    """Return a copy of all rows on the device, possibly still being transferred."""
     rows, on_cuda = torch.empty(source.shape, dtype=dtype, device=device), device.type == "cuda"
     for some in row_blocks(*source.shape):
         block = _tensor(source[some], dtype=dtype, device=torch.device("cpu"))
-        # Out of memory that cannot be swapped two and a half times as fast; torch keeps it until it is read.
+        # From pinned memory it is two and a half times as fast; torch keeps it until it is read.
         rows[some].copy_(block.pin_memory() if on_cuda else block, non_blocking=on_cuda)
     return rows
 
@@ -288,6 +288,6 @@ def _free_memory(device: torch.device | str) -> int:
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return what is not to be written to: the source itself where it can be, and a copy of a read-only memory map."""
+    """Return a tensor that must not be modified: the source itself if possible, or a copy of a read-only memory map."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     return torch.from_numpy(np.require(values, dtype=kind, requirements=["C", "W"])).to(device)

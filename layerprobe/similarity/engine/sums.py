@@ -1,7 +1,7 @@
-"""What the engine accumulates, and the CKA that follows from it. Knows numbers; knows no layers.
+"""Sums of the engine, and CKA computed from them. Knows numbers; knows no layers.
 
-For U-centred Gram matrices A and B, <A, B> = n (n - 3) HSIC_1. With delta_i = k_ii less what U-centring would
-subtract from it, the biased <HKH, HLH> is <A, B> + (1 - 2 / n) sum delta_i epsilon_i + sum delta sum epsilon / n^2:
+For U-centred Gram matrices A and B, <A, B> = n (n - 3) HSIC_1. With delta_i = k_ii minus the terms that U-centring
+would subtract, the biased <HKH, HLH> is <A, B> + (1 - 2 / n) sum delta_i epsilon_i + sum delta sum epsilon / n^2:
 K is A plus terms that H removes plus diag(delta). So one pass serves both estimators.
 """
 
@@ -15,10 +15,10 @@ from layerprobe.similarity.checks import Array
 from layerprobe.similarity.values import Estimator
 
 ROUNDING = 100
-"""Units in the last place: what is left of the norm of a Gram matrix that centring should have made zero."""
+"""Rounding, in units in the last place, of the norm of a Gram matrix that should be zero after centring."""
 
 MOMENT_ROUNDING = 32
-"""Units in the last place: what is left of the fourth moments of two layers that are the same."""
+"""Rounding, in units in the last place, of the fourth moments of two equal layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,7 +31,7 @@ class LayerSums:
     diagonal: Array
     """(n,) delta."""
     spacing: float
-    """Relative spacing of the numbers that the layer is known in."""
+    """Relative spacing of the layer's numbers."""
     per_sample: Array | None = None
     """(n,) sum_j A_ij^2."""
     fourth: float | None = None
@@ -58,8 +58,8 @@ class LayerSums:
         # Written so that NaN fails as well.
         if not inner > (ROUNDING * self.spacing) ** 2 * abs(self.biased):
             raise DegenerateLayerError(
-                f"{self.name} has a {estimator} HSIC with itself that is not positive, expected samples that differ "
-                "from each other by different amounts: compare models on more and different texts, or with another "
+                f"{self.name} has a {estimator} HSIC with itself that is not positive, expected samples with different "
+                "distances: compare models on more and different texts, or with another "
                 "bandwidth"
             )
         return float(np.sqrt(inner))
@@ -70,9 +70,9 @@ class Sums:
     """Sums over the U-centred Gram matrices of every layer of one model (A) and of another (B) by one measure."""
 
     rows: list[LayerSums]
-    """By layer of the model."""
+    """Sums by layer of the model."""
     columns: list[LayerSums]
-    """By layer of the reference."""
+    """Sums by layer of the reference."""
     inner: Array
     """(layers, layers) <A, B>."""
     per_sample: NDArray[np.floating] | None = None
@@ -94,9 +94,9 @@ class Sums:
     def influence(self, at: tuple[int, int]) -> Array:
         """Return the (n,) influence of every sample on the debiased CKA of layers at[0] and at[1] of the two models.
 
-        psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B of norm 1, with h_i the part of the inner
-        product that sample i takes part in: the derivative of the ratio of U-statistics in the weight of a sample. Its
-        mean is 0 and its variance over n that of theta, to first order.
+        psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B with norm 1, with h_i the part of the inner
+        product that involves sample i: the derivative of the ratio of U-statistics by the weight of a sample. Its
+        mean is 0, and its variance over n is that of theta, to first order.
         """
         first, second = self.rows[at[0]], self.columns[at[1]]
         norms = first.norm("debiased") * second.norm("debiased")
@@ -107,9 +107,9 @@ class Sums:
         return psi
 
     def norm_influence(self, at: tuple[int, int]) -> Array:
-        """Return the (n,) influence of every sample on (<A, A> + <B, B>) / 2, of A and B that have norm 1; of mean 0.
+        """Return the (n,) influence, with mean 0, of every sample on (<A, A> + <B, B>) / 2 for A and B with norm 1.
 
-        That of the ratio (<A, B> - x (<A, A> + <B, B>) / 2), for any x instead of theta, is psi - (x - theta) times it.
+        The influence on <A, B> - x (<A, A> + <B, B>) / 2, for any x instead of theta, is psi - (x - theta) times it.
         """
         shares = self.rows[at[0]].parts + self.columns[at[1]].parts
         centred: Array = len(shares) * shares - 2
@@ -118,7 +118,7 @@ class Sums:
     def pair_variance(self) -> Array:
         """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
 
-        2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
+        2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two whose mean is the value,
         n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2).
         """
         assert self.moments is not None

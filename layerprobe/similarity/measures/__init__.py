@@ -1,1 +1,1 @@
-"""The measures of similarity, a module a family: its maths, and the value that says all that it is."""
+"""The measures of similarity, one module per family, with their mathematics and settings."""

@@ -1,8 +1,8 @@
 """Canonical correlations of layers: SVCCA. Knows arrays; knows no models.
 
-In n samples a layer that keeps k dimensions spans k of the n - 1 dimensions that are left without the mean. Two
-layers that keep more than n - 1 together have directions in common whatever the data: those canonical correlations
-are 1. Such a pair is refused here instead of called similar.
+With n samples a layer that keeps k dimensions spans k of the n - 1 dimensions left without the mean. Two
+layers that keep more than n - 1 in total share directions whatever the data: those canonical correlations
+are 1. Such a pair is refused instead of called similar.
 """
 
 import math
@@ -20,7 +20,7 @@ RANK = 1e-6
 
 
 Subspace = tuple[str, Array]
-"""What messages call a layer, and the directions in which its samples vary most: (n, k) orthonormal, of mean 0."""
+"""Name of a layer, and the (n, k) orthonormal directions, with mean 0, in which its samples vary most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class SVCCA(LayerMeasure[Subspace]):
 
     @property
     def long_name(self) -> str:
-        """What people call it, of whatever features."""
+        """Full name, without the normalisation of features."""
         return "SVCCA" if self.variance == 0.99 else f"SVCCA ({100 * self.variance:g} % of the variance)"
 
     def prepare(self, layer: ArrayLike, *, name: str) -> Subspace:
@@ -74,18 +74,18 @@ class SVCCA(LayerMeasure[Subspace]):
             raise DegenerateLayerError(
                 f"{name} and {other_name} keep {size} and {other_size} dimensions of {n} samples, expected at most "
                 f"{n - 1} together: {forced} canonical correlations are 1 whatever the data; compare on at least "
-                f"{n + forced} texts, or by CKA or Procrustes similarity"
+                f"{n + forced} texts, or use CKA or Procrustes similarity"
             )
         return float(np.linalg.svd(basis.T @ other_basis, compute_uv=False).mean())
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Warn of the mean squared canonical correlation of independent layers, max(d, e) / (n - 1)."""
+        """Warn about the mean squared canonical correlation of independent layers, max(d, e) / (n - 1)."""
         width, name = max((layer.n_features, name) for name, layers in (model, reference) for layer in layers)
         level = width / (n - 1)
         if level <= CHANCE:
             return None
         start = f"{name} has {width} features on {n} texts: "
-        advice = f"compare by cka, or on {math.ceil(width / CHANCE) + 1} texts or more"
+        advice = f"use cka, or at least {math.ceil(width / CHANCE) + 1} texts"
         if n <= width:
             return f"{start}any two layers of full rank then correlate fully, so {self.title} is meaningless: {advice}"
         return (
@@ -95,7 +95,7 @@ class SVCCA(LayerMeasure[Subspace]):
 
 
 def principal_subspace(X: ArrayLike, *, name: str, variance: float) -> Array:
-    """Return the fewest principal components that reach a share of the variance, and none that are rounding."""
+    """Return the fewest principal components that reach a share of the variance, without rounding noise."""
     left, scales, _ = np.linalg.svd(centred_layer(X, name=name), full_matrices=False)
     rank = int((scales > RANK * scales[0]).sum())
     shares = np.cumsum((scales / scales[0]) ** 2)

@@ -49,7 +49,7 @@ class CKA(Measure):
 
     @property
     def long_name(self) -> str:
-        """What people call it, of whatever features."""
+        """Full name, without the normalisation of features."""
         if self.kernel == "linear":
             return f"{self.estimator} linear CKA"
         width = "" if self.bandwidth_multiplier == 1.0 else f" (bandwidth x {self.bandwidth_multiplier:g})"
@@ -66,13 +66,13 @@ class CKA(Measure):
 
     @property
     def robustly(self) -> str:
-        """How to compare where a few texts decide, in words."""
+        """Advice in words for comparisons dominated by a few texts."""
         if self.kernel == "rbf":
             return "on more texts"
-        return "with the kernel rbf, in which no text weighs much more than another"
+        return "with the kernel rbf, where no text weighs much more than another"
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Warn of the mean biased linear CKA of independent layers, sqrt(a b) with a and b their chance CKAs.
+        """Warn about the mean biased linear CKA of independent layers, sqrt(a b) with their chance CKAs a and b.
 
         Source: Josse and Holmes 2016 (arXiv 1307.7383).
         """
@@ -88,6 +88,6 @@ class CKA(Measure):
         # Both flatten the spectrum, which raises the level.
         more = " or more" if self.normalize == "zscore" or self.kernel == "rbf" else ""
         return (
-            f"{where}: independent layers with these spectra would show a biased CKA of {level:.2f}{more}, which lies "
-            f"under every value: compare with {option('estimator', 'debiased')}, or on more texts"
+            f"{where}: independent layers with these spectra would show a biased CKA of {level:.2f}{more}, a "
+            f"baseline of all values: compare with {option('estimator', 'debiased')}, or on more texts"
         )

@@ -1,7 +1,7 @@
-"""Nearest neighbours that two layers share: mutual kNN. Knows arrays; knows no models.
+"""Nearest neighbours common to two layers: mutual kNN. Knows arrays; knows no models.
 
-Neighbours are those of largest cosine. By the inner product, rows with a large norm are everyone's neighbours, and
-the share of common ones falls to a fraction.
+Neighbours have the largest cosines. By the inner product, rows with a large norm would be everyone's neighbours, and
+the share of common ones would fall to a fraction.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from layerprobe.similarity.checks import Array, centred_layer, finite_matrix, un
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, LayerMeasure
 
 BLOCK = 512
-"""Rows whose cosines with all others are held at once."""
+"""Rows whose cosines with all others are in memory at once."""
 
 
 Pairs = NDArray[np.int64]
@@ -23,10 +23,10 @@ Pairs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutualKNN(LayerMeasure[Pairs]):
-    """The mean share of nearest neighbours that two layers have in common.
+    """The mean share of nearest neighbours common to two layers.
 
     m = 1 / n sum_i |N_X(i) & N_Y(i)| / k, where N(i) are the k other samples with the largest cosine to sample i.
-    Rows are not centred. Independent layers share k / (n - 1) on average. Which of several equal cosines count is not
+    Rows are not centred. Independent layers share k / (n - 1) on average. The choice among equal cosines is not
     specified: leave out duplicate samples.
 
     Source: Huh et al. 2024 (arXiv 2405.07987), with the L2-normalised features of its code.
@@ -44,7 +44,7 @@ class MutualKNN(LayerMeasure[Pairs]):
     by_cosine = True
 
     neighbours: int = 10
-    """How many nearest neighbours of each sample count."""
+    """Number of nearest neighbours per sample."""
 
     def __post_init__(self) -> None:
         LayerMeasure.__post_init__(self)
@@ -53,12 +53,12 @@ class MutualKNN(LayerMeasure[Pairs]):
 
     @property
     def long_name(self) -> str:
-        """What people call it, of whatever features."""
+        """Full name, without the normalisation of features."""
         return f"{self.short_name} (k = {self.neighbours})"
 
     @property
     def least_samples(self) -> int:
-        """With as many neighbours as other samples every value is 1, and its error 0."""
+        """Smallest number of texts: with as many neighbours as other samples, every value is 1 with error 0."""
         return self.neighbours + 2
 
     def prepare(self, layer: ArrayLike, *, name: str) -> Pairs:
@@ -66,11 +66,11 @@ class MutualKNN(LayerMeasure[Pairs]):
         return nearest_neighbours(layer, name=name, neighbours=self.neighbours)
 
     def compare(self, first: Pairs, second: Pairs) -> float:
-        """Return the mean share of neighbours that two layers have in common."""
+        """Return the mean share of common neighbours of two layers."""
         return float(np.isin(first, second, assume_unique=True).mean())
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Warn of the mean share that independent layers have, k / (n - 1)."""
+        """Warn about the mean share of independent layers, k / (n - 1)."""
         level = min(self.neighbours / (n - 1), 1.0)
         if level <= CHANCE:
             return None
@@ -81,13 +81,13 @@ class MutualKNN(LayerMeasure[Pairs]):
 
 
 def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> Pairs:
-    """Return the nearest neighbours of every sample; memory besides the layer is a block of rows of n cosines.
+    """Return the nearest neighbours of every sample; it needs memory for a block of rows of n cosines.
 
     Raises:
-        DataError: Also if there are not so many neighbours.
+        DataError: Also if there are fewer samples than neighbours.
         DegenerateLayerError: Also if a row is zero.
     """
-    centred_layer(X, name=name)  # for what it refuses
+    centred_layer(X, name=name)  # for its checks
     units = unit_rows(finite_matrix(X, name=name), name=name)
     n = len(units)
     if not 1 <= neighbours < n:

@@ -1,4 +1,4 @@
-"""How well a rotation maps one layer onto another. Knows arrays; knows no models."""
+"""Procrustes similarity: how well a rotation maps one layer onto another. Knows arrays; knows no models."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from layerprobe.similarity.checks import Array, centred_layer
 from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, LayerMeasure
 
 QUARTER_CIRCLE = 8 / (3 * math.pi)
-"""Mean over root mean square of the singular values of a large random matrix."""
+"""Ratio of mean to root mean square of the singular values of a large random matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class Procrustes(LayerMeasure[Array]):
 
     @property
     def long_name(self) -> str:
-        """What people call it, of whatever features."""
+        """Full name, without the normalisation of features."""
         return "Procrustes similarity"
 
     def prepare(self, layer: ArrayLike, *, name: str) -> Array:
         """Return the layer without mean, size and orientation.
 
-        That is (n, min(n, d)), columns of mean 0, of Frobenius norm 1; rotated into n columns where there are more
+        It is (n, min(n, d)) with columns of mean 0 and Frobenius norm 1; rotated into n columns if there are more
         features.
         """
         centred = centred_layer(layer, name=name)
@@ -58,7 +58,7 @@ class Procrustes(LayerMeasure[Array]):
         return float(np.linalg.norm(first.T @ second, ord="nuc"))
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Warn of the mean sum of singular values of X^T Y for independent layers.
+        """Warn about the mean sum of singular values of X^T Y for independent layers.
 
         Their squares sum to 1 / (n - 1) on average; of r values that fill a quarter circle, the sum is then
         8 / (3 pi) sqrt(r / (n - 1)). With r the effective rank this is 1 to 25 % too low.
@@ -69,6 +69,6 @@ class Procrustes(LayerMeasure[Array]):
             return None
         return (
             f"{model[0]} and {reference[0]} have layers of effective rank {rank:.0f} or more: on {n} "
-            f"texts independent ones would show a Procrustes similarity of {level:.2f} or more: compare by cka, or "
-            "against texts in another order"
+            f"texts independent ones would show a Procrustes similarity of {level:.2f} or more: use cka, or compare "
+            "with the value for shuffled texts"
         )
