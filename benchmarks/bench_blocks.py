@@ -35,7 +35,7 @@ from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.scores import cosine_scores, spearman
-from layerprobe.shrinking.removal import embeddings_of, evenly_spaced, removal_order
+from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement, tokenized
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.tasks.loading import load_task
@@ -107,7 +107,7 @@ def score_on(task: str | None, whole: SharedModel, n_pairs: int) -> Callable[[Se
     row, tokens = {text: i for i, text in enumerate(texts)}, tokenized(whole, texts)
 
     def score(blocks: Sequence[int]) -> float:
-        embeddings = embeddings_of(whole, tokens, blocks)
+        embeddings = block_embeddings(whole, tokens, blocks)
         u, v = (embeddings[[row[text] for text in side]] for side in test.sides)
         return 100 * spearman(cosine_scores(u, v), test.gold)
 
@@ -140,7 +140,7 @@ def main(given: Sequence[str] | None = None) -> None:
         n_blocks = whole.encoder.description.n_blocks
         found = criteria(whole, texts[::2])
         tokens, score = tokenized(whole, texts[1::2]), score_on(arguments.task, whole, arguments.pairs)
-        gold = embeddings_of(whole, tokens, range(1, n_blocks + 1))
+        gold = block_embeddings(whole, tokens, range(1, n_blocks + 1))
         if score is not None:
             print(f"all {n_blocks} blocks: {score(range(1, n_blocks + 1)):.1f}")
         known: dict[tuple[int, ...], str] = {}
@@ -151,13 +151,13 @@ def main(given: Sequence[str] | None = None) -> None:
             for left in found.values():
                 kept = left.get(k)
                 if kept is not None and kept not in known:
-                    value = 100 * agreement(embeddings_of(whole, tokens, kept), gold)
+                    value = 100 * agreement(block_embeddings(whole, tokens, kept), gold)
                     known[kept] = "–" if value is None else f"{value:.1f}"
                     if value is not None and score is not None:
                         known[kept] += f", {score(kept):.1f}"
                 cells.append("–" if kept is None else f"{known[kept]} ({' '.join(map(str, kept))})")
             print(f"| {k} | " + " | ".join(cells) + " |", flush=True)
-        assert agreement(gold, embeddings_of(whole, tokens, range(1, n_blocks + 1))) > 1 - 1e-9
+        assert agreement(gold, block_embeddings(whole, tokens, range(1, n_blocks + 1))) > 1 - 1e-9
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from sentence_transformers import SentenceTransformer
 
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.backends.backend import BACKENDS, TORCH
-from layerprobe.encoders.backends.choice import graph_of
+from layerprobe.encoders.backends.choice import backend_graph
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
@@ -99,7 +99,7 @@ def our_ways(model: Path, backends: Sequence[str], dtypes: Sequence[str]) -> dic
                 checkpoint = resolve(asked)
                 encoder = load_encoder(checkpoint, device="cpu", dtype=dtype)
                 try:
-                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint))
+                    way = Ours(encoder=encoder, graph=backend_graph(encoder, checkpoint))
                 except ModelError as error:
                     print(f"left out: {error}")
                     continue

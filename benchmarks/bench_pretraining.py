@@ -34,7 +34,7 @@ def bare(trainer: Trainer, batches: list[tuple[MaskedBatch, dict[str, int]]]) ->
     trainer.objective.train()
     for batch, counts in batches:
         trainer.optimizer.zero_grad()
-        trainer.weighted(trainer.losses_of(batch), counts).backward()
+        trainer.weighted(trainer.part_losses(batch), counts).backward()
 
 
 def advance(trainer: Trainer, steps: int) -> None:

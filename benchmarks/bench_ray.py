@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from layerprobe.jobs.crew import Plan, Share, Workers, crew_of, execute
+from layerprobe.jobs.crew import Plan, Share, Workers, execute, make_crew
 
 
 def empty(setting: object, share: Share) -> Callable[[int], bool]:
@@ -26,7 +26,7 @@ def empty(setting: object, share: Share) -> Callable[[int], bool]:
 
 def done(workers: Workers, n_jobs: int) -> Generator[Any, None, None]:
     plan: Plan[int, bool] = Plan(jobs=dict.fromkeys(range(n_jobs), 1.0))
-    with crew_of(empty, None, workers, most=n_jobs) as crew:
+    with make_crew(empty, None, workers, most=n_jobs) as crew:
         yield from execute(plan, crew)
 
 

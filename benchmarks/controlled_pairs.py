@@ -55,7 +55,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
+from layerprobe.lab.pretraining.models import build_encoder, build_objective, make_masking
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.readings.reading import INFONCE, READINGS
 from layerprobe.readings.source import read_curves
@@ -172,7 +172,7 @@ def continued(setting: Setting, arm: Arm) -> Row:
     )
     sizes = {"vocab_size": config.vocab_size, "pad_id": config.pad_token_id}
     pupil: Any = AsElectra(encoder.model, build_encoder(protocol, **sizes, seed=arm.seed).config)
-    objective = build_objective(pupil, protocol, masking_of(protocol, encoder.tokenizer), seed=arm.seed)
+    objective = build_objective(pupil, protocol, make_masking(protocol, encoder.tokenizer), seed=arm.seed)
     corpus = tokenize_corpus(
         functools.partial(tokenize, encoder.tokenizer, max_length=64, token_types=False), texts_of(setting)
     )

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
 from layerprobe.files.serialisation import sealed
-from layerprobe.lab.dropbench.bench import BUDGET, as_read, fittable_rules, known_drops, known_models
+from layerprobe.lab.dropbench.bench import BUDGET, fittable_rules, known_drops, known_models, read_like_predict
 from layerprobe.lab.dropbench.zoo import (
     TunedLayers,
     Zoo,
@@ -146,7 +146,7 @@ def _counts(judged: Sequence[Judged]) -> dict[str, Any]:
 def _others(budget: str) -> list[KnownDrop]:
     """Return the encoders that no rule was fitted to or chosen on."""
     models = known_drops(read_searched(unseen=True).entries, budget)
-    return [replace(encoder, model=as_read(encoder.model)) for encoder in models]
+    return [replace(encoder, model=read_like_predict(encoder.model)) for encoder in models]
 
 
 @functools.cache

@@ -50,7 +50,7 @@ def drawn_search(model: Recorded, rng_key: list[int], n_folds: int, labels: int,
     truth = np.array(tuned.test).mean(axis=1)
     of_seeds = np.random.default_rng([*rng_key, 0]).normal(0, np.sqrt(seed_variance(tuned) or 0.0), (n, 2 * SEEDS))
     scale = errors.units / (labels / n_folds)
-    values, vectors = np.linalg.eigh(errors.of_layers)
+    values, vectors = np.linalg.eigh(errors.layer_covariance)
     root = vectors * np.sqrt(np.maximum(values, 0) * scale)
     normal = np.random.default_rng([*rng_key, 1])
     common = root @ normal.standard_normal((n, SEEDS))  # by fold

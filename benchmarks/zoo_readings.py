@@ -27,7 +27,7 @@ from layerprobe.files.atomic import make_directory
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
-from layerprobe.lab.pretraining.run import pretrain, texts_of
+from layerprobe.lab.pretraining.run import corpus_texts, pretrain
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.lab.run import loaded_task
@@ -50,7 +50,7 @@ def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, in
     step = study.pretraining
     assert step is not None
     language = step.corpus == (LANGUAGE,)
-    corpus = texts_of(LANGUAGE, step.protocol) if language else load_corpus(step.corpus, columns=step.column)
+    corpus = corpus_texts(LANGUAGE, step.protocol) if language else load_corpus(step.corpus, columns=step.column)
     [task] = map(loaded_task, study.tasks)
     for model in step.models[part[0] :: part[1]]:
         entry = recorded[study.entry_name(model, study.tasks[0])]

@@ -121,7 +121,7 @@ _MADE: dict[Any, tuple[Any, str]] = {
 }
 
 
-def as_declared(value: Any) -> None:
+def convert_fields(value: Any) -> None:
     """Convert the fields of a frozen dataclass that are declared as numbers, texts or names, or as None.
 
     NumPy's numbers become Python's; numbers and names can be a text such as 1,5,6, as on the command line. Call it

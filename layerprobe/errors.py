@@ -66,11 +66,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[-(most // 4) :]}"
 
 
-def as_message(text: str) -> str:
+def to_message(text: str) -> str:
     """Return a text on one line, escaped and shortened in the middle, even if it quotes a file.
 
     Examples:
-        >>> as_message("no key a" + "b" * 5000 + ": name it")[-30:]
+        >>> to_message("no key a" + "b" * 5000 + ": name it")[-30:]
         'bbbbbbbbbbbbbbbbbbbbb: name it'
     """
     words = printable(text.strip()).split()
@@ -81,7 +81,7 @@ class LayerProbeError(Exception):
     """Root of all expected failures; the command line prints it as one line and exits with 1."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(as_message(message))
+        super().__init__(to_message(message))
 
 
 class ModelError(LayerProbeError):

@@ -31,22 +31,22 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural(noun)}"
 
 
-def in_percent(level: float) -> str:
+def percentage(level: float) -> str:
     """Return a confidence level in percent with all of its digits: rounding could claim certainty.
 
     Examples:
-        >>> in_percent(0.95), in_percent(0.975), in_percent(0.9999)
+        >>> percentage(0.95), percentage(0.975), percentage(0.9999)
         ('95 %', '97.5 %', '99.99 %')
     """
     return f"{100 * level:.12g} %"
 
 
-def told_apart(value: float, other: float, digits: int, sign: str = "") -> str:
+def format_distinct(value: float, other: float, digits: int, sign: str = "") -> str:
     """Return a number with `digits` decimals, or as many as show on which side of `other` it lies.
 
     Examples:
-        >>> told_apart(60.0284, 60.03, 2), told_apart(1.04, 1.0, 1), told_apart(1.3, 1.0, 1), told_apart(1.0, 1.0, 1)
-        ('60.028', '1.04', '1.3', '1.0')
+        >>> format_distinct(60.0284, 60.03, 2), format_distinct(1.04, 1.0, 1), format_distinct(1.0, 1.0, 1)
+        ('60.028', '1.04', '1.0')
     """
 
     def side(number: float) -> int:

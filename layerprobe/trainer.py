@@ -23,7 +23,7 @@ from layerprobe.context import current, settings
 from layerprobe.encoders.architecture import count_blocks, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import look
-from layerprobe.encoders.in_memory import is_loaded, parts_of
+from layerprobe.encoders.in_memory import is_loaded, model_and_tokenizer
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.encoders.stack import Stack
@@ -122,7 +122,7 @@ class LayerEvaluator(BaseEvaluator):
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Score every layer; the arguments are those of sentence-transformers' evaluators."""
-        with _left_as_it_was(model) as dim:
+        with _unchanged(model) as dim:
             metrics = self._metrics(model, self.truncate_dim or dim)
         if output_path is not None and self.write_csv:
             self._write(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
@@ -189,14 +189,14 @@ class LayerEvaluator(BaseEvaluator):
         During the pass a text's embedding holds all layers, concatenated, so that all are computed in the precision
         that a trainer has set for its forward pass.
         """
-        (inner, _), modules = parts_of(model), list(model)
+        (inner, _), modules = model_and_tokenizer(model), list(model)
         if not isinstance(self.primary, str):
             self.primary = one_layer(self.primary, count_blocks(inner.config))
         key = inner.config.to_json_string(), [type(module) for module in modules]
         if self._known is None or self._known[0] != key:
-            self._known = key, _looked_at(model).stack
-            _behind(model, heads=self.heads, what="all layers but the last are scored")
-        stack, following = self._known[1], _behind(model, heads=self.heads)
+            self._known = key, _checked_encoder(model).stack
+            _later_modules(model, heads=self.heads, what="all layers but the last are scored")
+        stack, following = self._known[1], _later_modules(model, heads=self.heads)
         read: dict[str, Any] = {}
         widths: list[int] = []
 
@@ -246,10 +246,10 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
     """
     _check_installed("truncate")
     check_choice(heads, Heads, name="heads")
-    with _left_as_it_was(model) as dim:
-        inner, whole = parts_of(model)[0], cast(Any, model[0]).auto_model
+    with _unchanged(model) as dim:
+        inner, whole = model_and_tokenizer(model)[0], cast(Any, model[0]).auto_model
         number = one_layer(layer, count_blocks(inner.config))
-        encoder = _looked_at(model)
+        encoder = _checked_encoder(model)
         cut = TruncatedEncoder(encoder, number)
         cut.check_runs_alone()
         shorter = with_pooler(cut.model)
@@ -258,7 +258,7 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
             for name, weight in shorter.named_parameters():
                 weight.requires_grad_(trained.get(name, True))
         last = number == encoder.description.n_blocks
-        behind = _behind(model, heads=heads, last=last, what=f"layer {number} is cut")
+        behind = _later_modules(model, heads=heads, last=last, what=f"layer {number} is cut")
         # copy the first module, with the shorter model in it
         modules = [copy.deepcopy(model[0], {id(whole): shorter}), *copy.deepcopy(behind)]
     options: Any = {name: getattr(model, name) for name in ("default_prompt_name", "similarity_fn_name")}
@@ -275,9 +275,9 @@ def _check_installed(what: str) -> None:
         raise MissingPackageError(f"{what} needs sentence-transformers 6: pip install --upgrade 'layerprobe[trainer]'")
 
 
-def _looked_at(model: Any) -> Encoder:
+def _checked_encoder(model: Any) -> Encoder:
     """Return the encoder of a model, its layers compared with truncated models that share its weights."""
-    inner, tokenizer = parts_of(model)
+    inner, tokenizer = model_and_tokenizer(model)
     if any(hasattr(module, "get_base_layer") for module in inner.modules()):
         inner = copy.deepcopy(inner)
         merge_adapters(inner)
@@ -291,7 +291,7 @@ def _looked_at(model: Any) -> Encoder:
     return encoder
 
 
-def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
+def _later_modules(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
     """Return the modules that follow a layer; warn about those left out if `what` is given."""
     any_layer = (*FOR_ANY_LAYER, *(("Dense", "LayerNorm") if heads == "every" else ()))
     kinds = {module: type(module).__name__ for module in list(model)[1:]}
@@ -302,7 +302,7 @@ def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> 
 
 
 @contextlib.contextmanager
-def _left_as_it_was(model: Any) -> Iterator[int | None]:
+def _unchanged(model: Any) -> Iterator[int | None]:
     """Restore module modes and random states at the end; yield the model's `truncate_dim`, None inside the block."""
     sentence_model = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
     if not sentence_model:

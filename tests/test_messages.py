@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import layerprobe as lp
-from layerprobe.errors import LONGEST, LayerProbeError, as_message
+from layerprobe.errors import LONGEST, LayerProbeError, to_message
 from layerprobe.files.serialisation import from_dict
 from layerprobe.finetuning.values import Protocol
 
@@ -39,8 +39,8 @@ def test_keys_and_names_of_files_are_escaped_and_shortened(key: str, tmp_path: P
 
 
 def test_a_message_is_the_same_when_it_is_quoted_again() -> None:
-    message = as_message("a\nb \x1b[31m" + "long " * 2000 + "x" * 5000 + ": do this")
-    assert as_message(message) == message
+    message = to_message("a\nb \x1b[31m" + "long " * 2000 + "x" * 5000 + ": do this")
+    assert to_message(message) == message
     assert message.startswith("a b \\x1b[31mlong")
     assert message.endswith("x: do this")
 

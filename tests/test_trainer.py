@@ -18,7 +18,7 @@ import torch
 import layerprobe as lp
 from layerprobe import trainer
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.in_memory import parts_of
+from layerprobe.encoders.in_memory import model_and_tokenizer
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
@@ -592,7 +592,7 @@ def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
 
 
 def test_layers_below_0_count_from_the_last_one(task: Task, model: Any) -> None:
-    assert len(parts_of(truncate(model, -2))[0].encoder.layer) == N_BLOCKS - 1
+    assert len(model_and_tokenizer(truncate(model, -2))[0].encoder.layer) == N_BLOCKS - 1
     evaluator = LayerEvaluator(task, primary=-1)
     evaluator(model)
     assert evaluator.primary_metric.startswith(f"layer_{N_BLOCKS}_")

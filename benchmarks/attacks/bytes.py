@@ -31,7 +31,7 @@ import torch
 import transformers
 
 from layerprobe.comparison.compare import compare_all, diagnostics
-from layerprobe.encoders.backends.choice import graph_of
+from layerprobe.encoders.backends.choice import backend_graph
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import LayerProbeError
@@ -194,7 +194,7 @@ def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
     def embed(folder: Path) -> Any:
         encoder = load_encoder(checkpoint, device="cpu")
         model = checkpoint.with_options(device="cpu", cache_dir=folder, backend="onnx")
-        graph = graph_of(encoder, model)
+        graph = backend_graph(encoder, model)
         return embed_layers(encoder, encoder.tokenize(TEXTS), graph=graph).round(4).tolist()
 
     embed(root)
@@ -381,10 +381,10 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
 
 
 def _weights(folder: Path) -> dict[str, str]:
-    from layerprobe.files.atomic import sha256_of
+    from layerprobe.files.atomic import file_sha256
 
     identity = resolve(str(folder)).identity
-    return {**{path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}, **identity}
+    return {**{path.name: file_sha256(path) for path in sorted(folder.glob("*.safetensors"))}, **identity}
 
 
 def _without_times(record: Any) -> Any:

@@ -79,7 +79,7 @@ class Group:
                 hint, default = str | None, ",".join(map(str, default)) if default else None
             if "help" not in about:
                 owner = next(base for base in self.settings.__mro__ if name in inspect.get_annotations(base))
-                about["help"] = text_of(f"{owner.__module__}:{owner.__qualname__}", name)
+                about["help"] = field_text(f"{owner.__module__}:{owner.__qualname__}", name)
             made[name] = _annotated(name, hint, default, **about), default
         return made
 
@@ -128,7 +128,7 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
             panel = next((item for item in about if isinstance(item, str)), None)
             special = next((item for item in about if isinstance(item, dict)), {})
             if "help" not in special:
-                special = special | {"help": " ".join(texts[name].split()) if name in texts else text_of(of, name)}
+                special = special | {"help": " ".join(texts[name].split()) if name in texts else field_text(of, name)}
             options[name] = _annotated(name, kind, parameter.default, panel=panel, **special), parameter.default
         options |= groups[name][1] if name in groups else {}
 
@@ -190,21 +190,21 @@ def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argumen
 # ---- texts from the library ------------------------------------------------------------------------------
 
 
-def text_of(owner: str, name: str) -> str:
+def field_text(owner: str, name: str) -> str:
     """Return the library's documentation of a field of a class or an argument of a function, `module:name`.
 
     Examples:
-        >>> text_of("layerprobe.finetuning.values:Protocol", "epochs")
+        >>> field_text("layerprobe.finetuning.values:Protocol", "epochs")
         'Training epochs.'
     """
-    texts = _texts_of(owner)
+    texts = _field_texts(owner)
     if name not in texts:
         raise LookupError(f"{owner} does not document {name}")
     return " ".join(texts[name].replace("`", "").split())
 
 
 @functools.cache
-def _texts_of(owner: str) -> dict[str, str]:
+def _field_texts(owner: str) -> dict[str, str]:
     """Return the texts of all fields or arguments by name, without importing the module."""
     module, _, qualified = owner.partition(":")
     spec: Any = find_spec(module)
@@ -228,7 +228,7 @@ def _arguments(docstring: str) -> dict[str, str]:
     return dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE))
 
 
-def names_of(place: str) -> Callable[[str], list[str]]:
+def complete_names(place: str) -> Callable[[str], list[str]]:
     """Return a completion function for the names in a registry, or from a function: `module:attribute`.
 
     Nothing is loaded before the shell asks.

@@ -99,13 +99,13 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command; messages about wrong calls contain no control characters."""
-        from layerprobe.errors import LayerProbeError, as_message
+        from layerprobe.errors import LayerProbeError, to_message
         from layerprobe_cli.output import fail, fail_as_json
 
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            error.message = as_message(error.message)
+            error.message = to_message(error.message)
             fail_as_json(error.format_message(), "UsageError")
             raise
         except LayerProbeError as error:  # from an option that is checked before the command

@@ -25,7 +25,7 @@ from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.values import TaskSettings, TextSplit
-from layerprobe_cli.derive import Group, names_of, option, text_of, usage
+from layerprobe_cli.derive import Group, complete_names, field_text, option, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Resolved
@@ -76,7 +76,7 @@ _MODEL: dict[str, dict[str, Any]] = {
     "backend": {
         "metavar": f"[{'|'.join(backend_names())}]",
         "callback": checked(check_installed),
-        "autocompletion": names_of("layerprobe.encoders.backends.backend:backend_names"),
+        "autocompletion": complete_names("layerprobe.encoders.backends.backend:backend_names"),
     },
 }
 EXPORTED = "pooling max_length prompt random_init end_token blocks"
@@ -102,7 +102,7 @@ Precision = Annotated[
     option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
 CacheDir = Annotated[
-    Path | None, option("Machine", help=text_of("layerprobe.encoders.model:Model", "cache_dir"), **_CACHE)
+    Path | None, option("Machine", help=field_text("layerprobe.encoders.model:Model", "cache_dir"), **_CACHE)
 ]
 
 
@@ -172,7 +172,7 @@ _TASK: dict[str, dict[str, Any]] = {
     "source": {"flags": ("--task", "-t"), "type": str | None, "default": None},
     "kind": {
         "metavar": "KIND",
-        "autocompletion": names_of("layerprobe.tasks.kind:KINDS"),
+        "autocompletion": complete_names("layerprobe.tasks.kind:KINDS"),
         "help": "Kind of task. One of {kinds}; sts is how similar texts are. By default detected.",
     },
     "score_range": {"metavar": "LOW,HIGH"},
@@ -213,7 +213,7 @@ def _tasks(*, source: Sequence[str] = (), data: str | None = None, **values: Any
     return tuple(filter(None, tasks))
 
 
-def _of_models(make: Callable[..., Any]) -> Callable[..., Any]:
+def _split_models(make: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that splits the words after a model: without --task and --texts the last one is data."""
 
     def made(*, others: Sequence[str] | None = None, **values: Any) -> tuple[list[str], Any]:
@@ -253,11 +253,11 @@ Given = Annotated[TaskSettings | None, _data_group(task_settings)]
 Source = Annotated[TaskSettings | None, _data_group(task_settings, data=_DATA)]
 """A task, which may be the last argument."""
 SourceOfModels = Annotated[
-    tuple[list[str], TaskSettings | None], _data_group(_of_models(task_settings), others=_OTHERS)
+    tuple[list[str], TaskSettings | None], _data_group(_split_models(task_settings), others=_OTHERS)
 ]
 """Further models, and a task, which may be the last argument."""
 SourcesOfModels = Annotated[
-    tuple[list[str], tuple[TaskSettings, ...]], _data_group(_of_models(_tasks), source=_SEVERAL, others=_OTHERS)
+    tuple[list[str], tuple[TaskSettings, ...]], _data_group(_split_models(_tasks), source=_SEVERAL, others=_OTHERS)
 ]
 """Further models, and several tasks with the same format; one may be the last argument."""
 
@@ -303,7 +303,7 @@ class Texts:
         """Return the items of the split of a task, or the texts."""
         return data.split(self.split) if self.task else data
 
-    def group_of(self, data: Any) -> dict[str, str] | None:
+    def text_groups(self, data: Any) -> dict[str, str] | None:
         """Return the group of each text, if known."""
         return getattr(data, "group_of", None)
 
@@ -343,7 +343,7 @@ _TEXTS: dict[str, dict[str, Any]] = {
 _TEXTS_OR_TASK = "Data, unless --task or --texts names them; a .txt file has texts without labels."
 TextSource = Annotated[Texts, _data_group(_texts, **_TEXTS, data=_DATA | {"help": _TEXTS_OR_TASK})]
 """Texts or a task, which may be the last argument."""
-TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_of_models(_texts), **_TEXTS, others=_OTHERS)]
+TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_split_models(_texts), **_TEXTS, others=_OTHERS)]
 """Further models, and texts or a task, which may be the last argument."""
 TextColumn = Annotated[
     str | None, option("Data", "--columns", "--column", help="The text column of a table. By default detected.")
@@ -427,7 +427,7 @@ Tuning = Annotated[
 """Protocol for fine-tuning truncated models; pooling and length are the model's."""
 
 
-def protocol_of(model: Model, tuning: Protocol) -> Protocol:
+def make_protocol(model: Model, tuning: Protocol) -> Protocol:
     """Return the protocol for fine-tuning a model."""
     return dataclasses.replace(
         tuning, pooling=model.pooling or tuning.pooling, max_length=model.max_length or tuning.max_length
@@ -568,7 +568,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=checked(_check_rule),
-        autocompletion=names_of("layerprobe.prediction.rule:rule_names"),
+        autocompletion=complete_names("layerprobe.prediction.rule:rule_names"),
         metavar="NAME",
         help="Rule that predicts a drop; `layerprobe lab bench --tuned` lists all.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from layerprobe.errors import COMMANDS, as_message, printable
+from layerprobe.errors import COMMANDS, printable, to_message
 from layerprobe.results.terminal import NARROWEST, wrapped
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def fail_as_json(message: str, kind: str) -> None:
 def say(line: str) -> None:
     """Print a line on stderr; failures, for instance on a full disk, are ignored."""
     with contextlib.suppress(OSError):
-        echo(wrapped(line, width_of(sys.stderr)), err=True)
+        echo(wrapped(line, stream_width(sys.stderr)), err=True)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -91,7 +91,7 @@ def leave_stdout() -> None:
 # ---- width of the terminal -------------------------------------------------------------------------------
 
 
-def width_of(stream: TextIO | None) -> int | None:
+def stream_width(stream: TextIO | None) -> int | None:
     """Return the width of a terminal in characters; None for a file or a pipe, whose lines are not wrapped."""
     try:
         return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns) if stream and stream.isatty() else None
@@ -149,7 +149,7 @@ def log_to_stderr(claims: Sequence[str] = (), *, quiet: bool) -> None:
     lines = set[tuple[str, str]]()
 
     def is_new(record: logging.LogRecord) -> bool:
-        line = record.levelname.lower(), as_message(record.getMessage())
+        line = record.levelname.lower(), to_message(record.getMessage())
         new = line not in lines
         lines.add(line)
         record.levelname, record.msg, record.args = *line, ()

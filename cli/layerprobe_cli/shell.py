@@ -28,7 +28,7 @@ from layerprobe.results.shown import IMAGES, Shown, is_image
 from layerprobe.results.table import imported
 from layerprobe.results.terminal import WIDTH, fitted, wrapped
 from layerprobe_cli.derive import option
-from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
+from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, stream_width
 from layerprobe_cli.start import WORDS, interruptible
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Call:
     @property
     def width(self) -> int | None:
         """Width of stdout in characters; None if lines are not wrapped."""
-        room = width_of(sys.stdout)
+        room = stream_width(sys.stdout)
         return room if self.wide else min(WIDTH, room or WIDTH)
 
     def text(self, table: Table | str) -> str:
@@ -274,11 +274,11 @@ def below(least: float | None, value: float, line: str, digits: int) -> str:
 
     The value replaces `{}` in the line, with at least `digits` decimals.
     """
-    from layerprobe.names import told_apart
+    from layerprobe.names import format_distinct
 
     if least is None or value >= least:
         return ""
-    return f"{line.format(told_apart(value, least, digits))}, below {least:.12g}"
+    return f"{line.format(format_distinct(value, least, digits))}, below {least:.12g}"
 
 
 def command(*words: str) -> str:
@@ -323,7 +323,7 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
         fail(f"{WORDS[number]}; finished work is kept: repeat the command to continue", "KeyboardInterrupt")
         raise typer.Exit(128 + number) from None
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
-        answer = _of_system(error)
+        answer = _system_error(error)
         if answer is None:
             raise
         message, kind = answer, type(error).__name__
@@ -331,7 +331,7 @@ def run(command: Callable[..., Any], context: typer.Context, values: dict[str, A
     raise typer.Exit(1)
 
 
-def _of_system(error: Exception) -> str | None:
+def _system_error(error: Exception) -> str | None:
     """Return the line for an error of the system, such as a lack of memory; None for other errors."""
     no_room = isinstance(error, MemoryError)
     if not no_room and "torch" in sys.modules:  # otherwise there may be no memory to import it

@@ -14,7 +14,7 @@ from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded, metric_title, points, split_title
-from layerprobe.names import counted, distinct_names, in_percent, plural
+from layerprobe.names import counted, distinct_names, percentage, plural
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
@@ -124,7 +124,7 @@ class Differences(Shown):
                 of_errors(
                     "interval",
                     lambda error: error.interval,
-                    title=f"{in_percent(self.level)} interval",
+                    title=f"{percentage(self.level)} interval",
                     form="+.2f",
                     meaning="Interval of the difference, jointly for all layers.",
                     interval=True,

@@ -9,7 +9,7 @@ from layerprobe.encoders.model import ModelDescription, Pooling, described
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.interval import Interval
-from layerprobe.names import distinct_names, in_percent, listed, plural
+from layerprobe.names import distinct_names, listed, percentage, plural
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
@@ -155,7 +155,7 @@ class Comparison(Shown):
     def among(self, differences: Sequence[Interval], label: Callable[[str], str], *, several: bool) -> Table:
         """Return the table of this reference; with several references, with differences to the first and names."""
         curve, errors = self.curve, self.curve.uncertainty
-        pairs, level = tuple(enumerate(curve.reference_layers)), f"{in_percent(errors.level)} " if errors else ""
+        pairs, level = tuple(enumerate(curve.reference_layers)), f"{percentage(errors.level)} " if errors else ""
         against = "the layer before" if self.alone else "each reference" if several else "the reference"
         same = self.alone or all(layer == other for layer, other in pairs)
         bands = zip(errors.band_lower, errors.band_upper, strict=True) if errors else ()

@@ -30,7 +30,7 @@ V = TypeVar("V")
 P = ParamSpec("P")
 
 
-def kept_by_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[Concatenate[PreTrainedConfig, P], V]:
+def cache_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[Concatenate[PreTrainedConfig, P], V]:
     """Cache what is made of a configuration, by its class and text."""
     kept: dict[Hashable, V] = {}
 
@@ -98,7 +98,7 @@ def modality(config: PreTrainedConfig) -> Modality:
     return "image" if getattr(known_class(config), "main_input_name", "") == "pixel_values" else "text"
 
 
-def towers_of(config: PreTrainedConfig) -> dict[Modality, PreTrainedConfig]:
+def tower_configs(config: PreTrainedConfig) -> dict[Modality, PreTrainedConfig]:
     """Return the configurations of the towers of a model that embeds texts and images separately, such as CLIP.
 
     The result is empty for models with one tower, and for language models that read the output of an image model; it
@@ -131,7 +131,7 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     n_blocks, settings = count_blocks(config), config.to_dict()
     # numbers of the layers that a detector reads from a vision model; the model itself ignores them
     settings = {name: value for name, value in settings.items() if name not in _BACKBONE}
-    values = {name: _of_blocks(value, range(layer), n_blocks) for name, value in settings.items()}
+    values = {name: _block_entries(value, range(layer), n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
     if settings.get("num_blocks") == n_blocks:  # the number of blocks again, in xLSTM
@@ -160,7 +160,7 @@ def _changed(config: PreTrainedConfig, settings: dict[str, Any]) -> PreTrainedCo
     return changed
 
 
-def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
+def blocks_first(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
     """Return a configuration with the entries of some blocks, from 1, before those of the others.
 
     Truncated to that many layers, it is the configuration of a model with these blocks.
@@ -168,7 +168,7 @@ def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfi
     n_blocks = count_blocks(config)
     order = [block - 1 for block in blocks]
     order += sorted(set(range(n_blocks)) - set(order))
-    moved = {name: _of_blocks(value, order, n_blocks) for name, value in config.to_dict().items()}
+    moved = {name: _block_entries(value, order, n_blocks) for name, value in config.to_dict().items()}
     moved = {name: value for name, value in moved.items() if value is not None}
     return _changed(config, {**config.to_dict(), **moved}) if moved else config
 
@@ -185,7 +185,7 @@ def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
     return True
 
 
-def _of_blocks(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
+def _block_entries(value: Any, blocks: Sequence[int], n_blocks: int) -> Any:
     """Return the entries of some blocks, from 0, in the form of a setting; None if it has no such form.
 
     The forms are one entry per block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and
@@ -236,7 +236,7 @@ def pooler_option(model_class: type | None) -> dict[str, bool]:
     return {}
 
 
-@kept_by_text
+@cache_text
 def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> tuple[int, ...]:
     """Return the parameters of the model truncated at layers 0 .. n_blocks, from the configuration alone.
 

@@ -69,7 +69,7 @@ class TokenizedTexts:
         read = (self.ids,) if self.types is None else (self.ids, self.types)
         spans = (slice(start, end) for start, end in itertools.pairwise(self.ends.tolist()))
         texts = (b"".join(numbers[span].tobytes() for numbers in read) for span in spans)
-        return as_digests(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+        return digest_array(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
 
 
 Prepared = Union[TokenizedTexts, "PreparedImages"]
@@ -145,7 +145,7 @@ def prompt_lengths(
     return np.array([lengths.get(prompt, 0) for prompt in longest], dtype=np.int64)
 
 
-def as_digests(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
+def digest_array(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
     """Return digests of 16 bytes as an array."""
     return np.frombuffer(b"".join(digests), dtype="S16")
 

@@ -30,12 +30,12 @@ from layerprobe.encoders.batching import (
 )
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
-from layerprobe.encoders.stack import Stack, of_config
+from layerprobe.encoders.stack import Stack, model_from_config
 from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
 from layerprobe.encoders.vocabulary import write_whole
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number
-from layerprobe.files.images import Modality, captions_of
+from layerprobe.files.images import Modality, caption_texts
 from layerprobe.rng import without_autocast
 
 # Texts of unequal lengths for inspecting a loaded model.
@@ -111,7 +111,7 @@ class Encoder:
         """
         if self.reader is not None:
             return prepare_images(self.reader, texts)
-        texts = captions_of(texts)
+        texts = caption_texts(texts)
         with model_errors(self.description.name, "tokenizing", advice="use another model, or remove unusual texts"):
             limit = self.limit(max_length)
             tokens = tokenize_for(self.model, self.tokenizer, texts, max_length=limit)
@@ -304,7 +304,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
     with model_errors(name, f"making a model of {n_blocks} blocks"):
         for config in truncated_configs(encoder.model.config, n_blocks):
             try:
-                shorter = of_config(encoder.model, config, range(1, n_blocks + 1))
+                shorter = model_from_config(encoder.model, config, range(1, n_blocks + 1))
             except ModelError as error:
                 problems.append(refusal(name, str(error)))
                 continue

@@ -46,7 +46,7 @@ def is_loaded(model: object) -> TypeGuard[LoadedModel]:
     return isinstance(_first_model(model), PreTrainedModel) and hasattr(model, "tokenizer")
 
 
-def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
+def model_and_tokenizer(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
     """Return a loaded model's bare encoder, without any head, and its tokenizer."""
     given, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
     whole: Any = unwrapped(given)
@@ -75,7 +75,7 @@ def content_digest(encoder: PreTrainedModel) -> str:
     return f"sha256:{total.hexdigest()[:32]}"
 
 
-def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
+def rebuild(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
     """Return the bare encoder of `config`, in evaluation mode, sharing the weights of a loaded model."""
     with model_errors(name, "making a copy"), Undrawn():
         fresh = empty_model(config, trust_remote_code=trust_remote_code)
@@ -105,12 +105,12 @@ def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Ba
     Raises:
         ModelError: If a copy with the same configuration and weights computes other states.
     """
-    model, _ = parts_of(loaded)
+    model, _ = model_and_tokenizer(loaded)
     whole: Any = unwrapped(loaded[0])
     alone = has_encoder_alone(model.config) and type(model) is not type(fresh)
     encoder: Any = cast(Any, model).get_encoder() if alone else model
 
-    def as_given(part: Batch) -> Any:
+    def run_given(part: Batch) -> Any:
         with contextlib.suppress(Exception):  # heads may need more inputs, and are not used here
             return whole(**part) if isinstance(loaded, tuple) else whole(dict(part))["token_embeddings"]
 
@@ -121,7 +121,7 @@ def check_copy(loaded: LoadedModel, fresh: PreTrainedModel, batches: Sequence[Ba
         whole.train(False)
         for part in batches:
             # sentence-transformers calls the model's method, bypassing hooks
-            states: Any = _output(encoder, partial(as_given, part)) if isinstance(loaded, tuple) else as_given(part)
+            states: Any = _output(encoder, partial(run_given, part)) if isinstance(loaded, tuple) else run_given(part)
             if states is None:
                 states = _output(encoder, partial(encoder, **part))
             expected: Any = _output(fresh, partial(fresh, **part))

@@ -25,17 +25,17 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from layerprobe.encoders.adapters import MERGE, adapted_name, adapted_revision, with_adapter
 from layerprobe.encoders.architecture import (
     auto_class,
+    blocks_first,
+    cache_text,
     check_supported,
     count_blocks,
     count_parameters,
     empty_model,
-    in_order,
-    kept_by_text,
     known_class,
     modality,
     pooler_option,
     refusal,
-    towers_of,
+    tower_configs,
     truncated_configs,
 )
 from layerprobe.encoders.batching import Prepared, collate, read_by_model
@@ -47,10 +47,10 @@ from layerprobe.encoders.in_memory import (
     batches_for,
     check_copy,
     content_digest,
-    copy_of,
     ids_digest,
     is_loaded,
-    parts_of,
+    model_and_tokenizer,
+    rebuild,
 )
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling
 from layerprobe.encoders.recipe import (
@@ -59,17 +59,17 @@ from layerprobe.encoders.recipe import (
     configured_recipe,
     default_recipe,
     encoder_folder,
-    in_lower_case,
     lacking_tokens,
     loaded_recipe,
     tried_recipe,
+    use_lower_case,
     with_end_token,
 )
-from layerprobe.encoders.stack import check_blocks, find_stack, of_blocks
+from layerprobe.encoders.stack import check_blocks, find_stack, model_with_blocks
 from layerprobe.encoders.vision import ImageReader, is_image_processor, prepare_images, probe_images
 from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
+from layerprobe.files.atomic import file_sha256, from_home, known_sha256, readable_size
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import DATA, is_path, similar_file
@@ -215,7 +215,7 @@ class Resolved:
         """`identity` with the hub id, which names stored data; a folder is identified by its content only."""
         return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
 
-    def of_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
+    def with_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
         """Return the model with only some of its blocks; ModelError if it lacks one of them."""
         whole = self.whole or self.config
         if blocks is not None:
@@ -223,7 +223,7 @@ class Resolved:
         kept = None if blocks is None or len(blocks) == count_blocks(whole) else tuple(blocks)
         return self._cut(whole, replace(self.asked, blocks=kept))
 
-    def of_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
+    def with_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
         """Return the model with only some of its tokens; ModelError if its vocabulary cannot be reduced."""
         if self.asked.tokens is not None:
             raise ModelError(f"expected a model with all of its tokens, got {self.label}")
@@ -237,7 +237,7 @@ class Resolved:
     def _cut(self, whole: PreTrainedConfig, asked: Model) -> "Resolved":
         config = whole if asked.tokens is None else config_with_tokens(whole, asked.tokens)
         if asked.blocks is not None:
-            config = next(truncated_configs(in_order(config, asked.blocks), len(asked.blocks)))
+            config = next(truncated_configs(blocks_first(config, asked.blocks), len(asked.blocks)))
         return replace(self, config=config, asked=asked, whole=None if config is whole else whole)
 
 
@@ -294,8 +294,8 @@ def _resolved(model: Model, reads: Modality | None) -> Resolved:
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
             f"module is a model of transformers, got {_named_types(model.name)}"
         )
-    resolved = resolved if model.tokens is None else resolved.of_tokens(model.tokens)
-    return resolved if model.blocks is None else resolved.of_blocks(model.blocks)
+    resolved = resolved if model.tokens is None else resolved.with_tokens(model.tokens)
+    return resolved if model.blocks is None else resolved.with_blocks(model.blocks)
 
 
 def _named_types(value: object) -> str:
@@ -332,7 +332,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         config = AutoConfig.from_pretrained(source, **pinned)
         if not trust_remote_code:
             _refuse_kernels(config, name)
-        towers = towers_of(config)
+        towers = tower_configs(config)
         if tower and tower not in towers:
             raise ModelError(f"{source} has no separate {tower} tower: use its name without {name[-len(tower) - 1 :]}")
         if towers:
@@ -407,7 +407,7 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
     read_whole(tokenizer, partial(_beside, source, pinned))
     configured = configured_recipe(partial(_beside, root, pinned), name)
     settings = _beside(source, pinned, TOKENIZER_SETTINGS)
-    tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=model.end_token)
+    tokenizer, recipe = _apply_recipe(tokenizer, configured, default, settings, end_token=model.end_token)
     if model.end_token and not recipe.end_token:
         last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
         if last == bare:
@@ -461,7 +461,7 @@ def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
     return None
 
 
-def _by_recipe(
+def _apply_recipe(
     tokenizer: Any, configured: Recipe | None, default: Recipe, settings: Path | None, *, end_token: bool | None
 ) -> tuple[Any, Recipe]:
     """Return the tokenizer as the model uses it, and the default way to turn states into embeddings."""
@@ -471,7 +471,7 @@ def _by_recipe(
         # padding on the right changes nothing; on the left it would shift positions
         tokenizer.padding_side = "right"
     if isinstance(recipe.source, SentenceModel) and recipe.source.reading.get("do_lower_case"):
-        in_lower_case(tokenizer)
+        use_lower_case(tokenizer)
     if recipe.max_length is not None and recipe.max_length > tokenizer.model_max_length:
         tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
     if end_token or (end_token is None and causal and configured is None):
@@ -483,7 +483,7 @@ def _by_recipe(
 
 
 def _resolved_in_memory(asked: Model) -> Resolved:
-    model, tokenizer = parts_of(asked.name)
+    model, tokenizer = model_and_tokenizer(asked.name)
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     # its code, if any, is already running
     trusted = type(model.config).__module__.startswith("transformers_modules")
@@ -499,7 +499,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         needed = "an image processor" if reads == "image" else "a tokenizer"
         raise ModelError(f"{name} reads {reads}s: expected {needed} with it, got a {type(tokenizer).__name__}")
     tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
-    fresh = copy_of(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
+    fresh = rebuild(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
     content = content_digest(fresh)
     batches = batches_for(model, tokenizer, positions=position_limit(model))
     behaviour, recipe = check_copy(asked.name, fresh, batches, name=name), Recipe()
@@ -509,7 +509,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         default = tried_recipe(lambda: fresh)
         place = tokenizer.name_or_path
         settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None
-        tokenizer, recipe = _by_recipe(tokenizer, configured, default, settings, end_token=None)
+        tokenizer, recipe = _apply_recipe(tokenizer, configured, default, settings, end_token=None)
     return Resolved(
         asked=replace(asked, name=name, blocks=None, tokens=None),
         source=IN_MEMORY,
@@ -575,7 +575,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
             keep_tokens(model, checkpoint.asked.tokens, together, name=checkpoint.name)
     if checkpoint.asked.blocks is not None:
         with model_errors(checkpoint.label, "removing blocks"):
-            model = of_blocks(model, checkpoint.asked.blocks, together, name=checkpoint.name)
+            model = model_with_blocks(model, checkpoint.asked.blocks, together, name=checkpoint.name)
     if checkpoint.whole is not None:
         config, whole = model.config, parameters
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
@@ -731,7 +731,7 @@ def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedMo
     """Copy the weights of a loaded model; raise if it was changed since."""
     assert checkpoint.loaded is not None
     trusted = checkpoint.pinned["trust_remote_code"]
-    shared = copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
+    shared = rebuild(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
     if not checkpoint.revision.startswith(content_digest(shared)):
         raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
     return copy.deepcopy(shared).requires_grad_(True).float()
@@ -753,7 +753,7 @@ def _usable(name: str, tokenizer: Any) -> Any:
     return tokenizer
 
 
-@kept_by_text
+@cache_text
 def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
     """Return `position_limit` for a configuration, without making the model's weights."""
     with torch.device("meta"):
@@ -797,7 +797,7 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
     settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
     files = {k: value for k, value in settled.items() if k.endswith("_file")}
     return settled | {
-        k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
+        k: file_sha256(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from layerprobe.checks import as_declared
+from layerprobe.checks import convert_fields
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import IN_MEMORY, RARE
@@ -145,7 +145,7 @@ class Model:
         for name in ("device", "dtype"):  # of torch, by their names
             if type(option := getattr(self, name)).__module__ == "torch":
                 object.__setattr__(self, name, str(option).removeprefix("torch."))
-        as_declared(self)
+        convert_fields(self)
         if isinstance(self.name, os.PathLike):
             object.__setattr__(self, "name", os.fspath(self.name))
         if isinstance(self.name, str):

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.architecture import count_blocks, empty_model, kept_by_text, truncated_configs
+from layerprobe.encoders.architecture import cache_text, count_blocks, empty_model, truncated_configs
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.vocabulary import special_ids
@@ -152,7 +152,7 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
     if path is None:
         return None
 
-    def settings_of(file: str) -> dict[str, Any]:
+    def read_settings(file: str) -> dict[str, Any]:
         path = find(file)
         return {} if path is None else dict(_read(path))
 
@@ -163,9 +163,9 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
     return SentenceModel(
         find=find,
         rows=tuple(rows),
-        pooling={} if folder is None else settings_of(f"{folder}/config.json"),
-        settings=settings_of(SETTINGS),
-        reading=settings_of(f"{rows[0]['path']}/{INPUT}".lstrip("/")),
+        pooling={} if folder is None else read_settings(f"{folder}/config.json"),
+        settings=read_settings(SETTINGS),
+        reading=read_settings(f"{rows[0]['path']}/{INPUT}".lstrip("/")),
     )
 
 
@@ -243,7 +243,7 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def in_lower_case(tokenizer: Any) -> None:
+def use_lower_case(tokenizer: Any) -> None:
     """Make a tokenizer convert texts to lower case, as sentence-transformers does."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
@@ -255,7 +255,7 @@ def in_lower_case(tokenizer: Any) -> None:
 # ---- decoders --------------------------------------------------------------------------------------------
 
 
-@kept_by_text
+@cache_text
 def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> Recipe:
     """Return the default recipe of a model without a configuration, by whether it reads from left to right.
 

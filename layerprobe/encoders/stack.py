@@ -17,9 +17,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.architecture import (
     block_lists,
+    blocks_first,
     count_blocks,
     count_weights,
-    in_order,
     pooler_option,
     refusal,
     truncated_configs,
@@ -60,8 +60,8 @@ class Stack:
             with model_errors(name, "a forward pass"):
                 last: Tensor = model(**read_by_model(batch)).last_hidden_state
         for state in inputs:
-            yield self.of_tokens(state, width) if raw else self.through_tail(model, state, width)
-        yield self.of_tokens(before_tail[0], width) if before_tail else last
+            yield self.token_part(state, width) if raw else self.through_tail(model, state, width)
+        yield self.token_part(before_tail[0], width) if before_tail else last
 
     @contextlib.contextmanager
     def inputs_of_blocks(self, model: PreTrainedModel) -> Iterator[list[Any]]:
@@ -79,9 +79,9 @@ class Stack:
         """Return the output of a model truncated before a block from that block's input, for `width` tokens."""
         for path in self.tail:
             state = model.get_submodule(path)(state)
-        return self.of_tokens(state, width)
+        return self.token_part(state, width)
 
-    def of_tokens(self, state: Tensor, width: int) -> Tensor:
+    def token_part(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of an inner state that belongs to `width` tokens."""
         return (state.transpose(0, 1) if self.texts_second else state)[:, :width]
 
@@ -116,7 +116,7 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
     into_tail = last
     for n_entered, path, received, out in reversed(passed):
         if n_entered > begun and all(isinstance(state, Tensor) and state.ndim == 3 for state in (received, out)):
-            before, behind = stack.of_tokens(received, last.shape[1]), stack.of_tokens(out, last.shape[1])
+            before, behind = stack.token_part(received, last.shape[1]), stack.token_part(out, last.shape[1])
             if torch.equal(behind, into_tail) and not torch.equal(before, into_tail):  # dropout changes nothing here
                 tail.insert(0, path)
                 into_tail = before
@@ -178,7 +178,7 @@ def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) 
 
 
 @torch.no_grad()  # not in inference mode: the result can be trained
-def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, name: str) -> PreTrainedModel:
+def model_with_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, name: str) -> PreTrainedModel:
     """Return a model of some blocks, ascending, from 1, which shares its weights with the full one.
 
     It is compared with the full model, in evaluation mode, with the other blocks skipped.
@@ -188,11 +188,11 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
     path = find_stack(model, probe, n_blocks=n_blocks, name=name).blocks
     if path is None or len(list(model.get_submodule(path).children())) != n_blocks:
         raise refusal(name, f"its {n_blocks} blocks are not separate modules")
-    expected = _passed_by(model, path, blocks, probe)
+    expected = _skip_blocks(model, path, blocks, probe)
     reasons = []
-    for config in truncated_configs(in_order(model.config, blocks), len(blocks)):
+    for config in truncated_configs(blocks_first(model.config, blocks), len(blocks)):
         try:
-            smaller = of_config(model, config, blocks)
+            smaller = model_from_config(model, config, blocks)
             states = smaller(**read_by_model(probe)).last_hidden_state
         except LayerProbeError as error:
             reasons.append(str(error))
@@ -207,7 +207,7 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
     raise refusal(name, f"its blocks {listed} cannot form a model alone ({reasons[0]})")
 
 
-def of_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedModel:
+def model_from_config(model: PreTrainedModel, config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedModel:
     """Return a model of a configuration that shares its weights with some blocks, from 1, of a larger one.
 
     It is in evaluation mode.
@@ -258,7 +258,7 @@ def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str
     return key
 
 
-def _passed_by(model: PreTrainedModel, path: str, blocks: Sequence[int], probe: Batch) -> Tensor:
+def _skip_blocks(model: PreTrainedModel, path: str, blocks: Sequence[int], probe: Batch) -> Tensor:
     """Return the last states of the full model with blocks that are not kept skipped."""
 
     def hand_on(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, as_digests, on_device
+from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, digest_array, on_device
 from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem, pillow
@@ -85,7 +85,7 @@ class PreparedImages:
     @property
     def digests(self) -> NDArray[np.bytes_]:
         """(image,): 16 bytes of a hash of its file, independent of its caption."""
-        return as_digests(bytes.fromhex(image.sha256)[:16] for image in self.images)
+        return digest_array(bytes.fromhex(image.sha256)[:16] for image in self.images)
 
     def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
         """Return the pixels of images, (image, channel, row, column), and the mask of their tokens."""

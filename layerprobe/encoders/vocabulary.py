@@ -136,7 +136,7 @@ class Rules:
         }
 
 
-def rules_of(tokenizer: Any, *, name: str) -> Rules:
+def tokenizer_rules(tokenizer: Any, *, name: str) -> Rules:
     """Return the rules of a tokenizer; ModelError if its vocabulary cannot be reduced."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = None if backend is None else json.loads(backend.to_str())
@@ -163,7 +163,7 @@ def _renumbered(rule: Any, numbers: dict[int, int]) -> Any:
 
 def with_tokens(tokenizer: Any, tokens: Sequence[int], *, name: str) -> Any:
     """Return a tokenizer with only some tokens, ascending ids, which are renumbered."""
-    rules = rules_of(tokenizer, name=name)
+    rules = tokenizer_rules(tokenizer, name=name)
     words = {number: token for token, number in rules.ids.items()}
     if unknown := [number for number in tokens if number not in words]:
         raise ModelError(f"expected token ids of {name} to keep, got {unknown[0]}, which it does not have")

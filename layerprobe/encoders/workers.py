@@ -18,7 +18,7 @@ from layerprobe.files.images import Readable
 from layerprobe.jobs.crew import HERE, Share, Workers
 
 
-def workers_of(
+def choose_workers(
     options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
 ) -> Workers:
     """Return the workers for jobs with these options in these folders: `local` ones, or a Ray cluster if given."""

@@ -60,7 +60,7 @@ def write_checkpoint(
         write_layout(folder, layout)
         difference = _verify(encoder, layer, folder, layout)
         of_source = _difference_from_source(encoder, layer, folder, layout)
-        files = _in_8_bits(encoder, folder, layout)
+        files = _write_8_bits(encoder, folder, layout)
         (folder / "README.md").write_bytes(card(int8=files).encode("utf-8", "backslashreplace"))
         return max(difference, of_source or 0.0), of_source is not None, files
 
@@ -107,7 +107,7 @@ def is_export(folder: Path) -> bool:
     return "- layerprobe" in card.read_text("utf-8", errors="replace").splitlines()
 
 
-def says(folder: Path, text: str) -> bool:
+def has_text(folder: Path, text: str) -> bool:
     """Return whether a folder is an unchanged export whose card contains a text."""
     target = from_home(folder)
     if not is_export(target) or next(folder_problems(target), None):
@@ -247,7 +247,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     return difference
 
 
-def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File, ...]:
+def _write_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File, ...]:
     """Write the 8-bit graphs, and return their differences from the model in float32."""
     name, files = encoder.description.name, list[Int8File]()
     if not layout.int8:
@@ -307,7 +307,7 @@ def _embeddings_of_folder(
             if written.modality == "image":
                 images = [item.read() for item in texts if isinstance(item, ImageItem)]
                 states = written.model(**written.tokenizer(images=images, return_tensors="pt")).last_hidden_state
-                embeddings.append(_as_the_card_says(states, layout))
+                embeddings.append(_pool_by_card(states, layout))
                 continue
             batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
             states = written.model(**batch).last_hidden_state if graph is None else torch.from_numpy(graph.run(batch))
@@ -315,7 +315,7 @@ def _embeddings_of_folder(
     return torch.cat(embeddings).numpy()
 
 
-def _as_the_card_says(states: Tensor, layout: Layout) -> Tensor:
+def _pool_by_card(states: Tensor, layout: Layout) -> Tensor:
     """Return the embeddings of images from (image, token, feature) states by the code on the card."""
     patches = states[:, layout.n_extra :]
     return states[:, 0] if layout.pooling == "cls" else patches.mean(1) if layout.pooling == "mean" else patches.amax(1)

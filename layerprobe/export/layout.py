@@ -243,7 +243,7 @@ class Layout:
 
 
 @contextlib.contextmanager
-def source_of(recipe: Recipe) -> Iterator[SentenceModel | None]:
+def open_source(recipe: Recipe) -> Iterator[SentenceModel | None]:
     """Yield the sentence-transformers model of a recipe, None without one; a loaded model is saved temporarily."""
     if recipe.source is None or isinstance(recipe.source, SentenceModel):
         yield recipe.source

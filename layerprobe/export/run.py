@@ -20,7 +20,7 @@ from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
-from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
+from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, open_source
 from layerprobe.extraction.readability import tokenizer_cautions
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
@@ -85,8 +85,8 @@ def export_model(
                 "these weights come from one run of the search, which used only part of the labels: "
                 "find(..., final=True) uses all of them"
             ]
-        model, layer = _of_finding(model, layer), None
-    source = _folder_of(model)
+        model, layer = _finding_run(model, layer), None
+    source = _local_folder(model)
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
     asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
     query_prompt, document_prompt, normalize = "", "", False
@@ -160,9 +160,9 @@ def export_model(
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
-    with source_of(recipe) as held:
+    with open_source(recipe) as held:
         if held is not None:
-            layout, more = _as_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
+            layout, more = _like_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
         changes = _changes(layout, declared, source_length)
         text = partial(
@@ -217,7 +217,7 @@ def _changes(layout: Layout, declared: str, source_length: int | None) -> tuple[
     return tuple(changes)
 
 
-def _as_source(
+def _like_source(
     layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Model, end_token: str
 ) -> tuple[Layout, list[str]]:
     """Return the layout of a sentence-transformers model with the requested changes, and notes.
@@ -251,7 +251,7 @@ def _as_source(
     return layout, notes
 
 
-def _of_finding(finding: Finding, layer: int | None) -> Path:
+def _finding_run(finding: Finding, layer: int | None) -> Path:
     """Return the directory of the finding's run at the layer to keep; DataError if another layer is requested."""
     weights = finding.weights
     if not weights.kept:
@@ -269,7 +269,7 @@ def _of_finding(finding: Finding, layer: int | None) -> Path:
     return Path(weights.directory)
 
 
-def _folder_of(model: ModelLike) -> Path | None:
+def _local_folder(model: ModelLike) -> Path | None:
     """Return the folder of a local model, None for others."""
     if isinstance(model, Resolved):
         name = model.source

@@ -14,7 +14,7 @@ from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.errors import option
 from layerprobe.extraction.readability import tokenizer_cautions
-from layerprobe.files.images import captions_of, prompted
+from layerprobe.files.images import caption_texts, prompted
 from layerprobe.results.conclusion import Check as Remark
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
@@ -179,5 +179,5 @@ def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnos
     diagnosis = replace(diagnosis, checks=(*checks, *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
-    read = prompted(checkpoint.prompt, captions_of(texts))
+    read = prompted(checkpoint.prompt, caption_texts(texts))
     return replace(diagnosis, backends=survey(encoder, checkpoint, read))

@@ -82,13 +82,13 @@ def embed_layers(
             return torch.stack([pool(states, mask, pooling) for states in encoder.layer_states(batch)])
 
     lengths = texts.lengths
-    width = width_of(encoder, dim)
+    width = embedding_width(encoder, dim)
     result = np.empty((encoder.n_layers, len(lengths), width), dtype=np.float32)
-    batches = token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=not encoder.padding_invariant)
+    batches = token_batches(lengths, budget=token_cap(encoder, batch_tokens), same_length=not encoder.padding_invariant)
     done, total = 0, sum(lengths)
     behind: tuple[Sequence[int], Callable[[], NDArray[np.float32]]] | None = None
     for rows, batch in _collated(texts, batches, encoder.device):
-        copy = copied(in_halves(layers, batch))
+        copy = copied(run_in_halves(layers, batch))
         if behind is not None:
             result[:, behind[0]] = behind[1]()[..., :width]
         behind = rows, copy
@@ -102,12 +102,12 @@ def embed_layers(
     return result
 
 
-def width_of(encoder: Encoder, dim: int | None) -> int:
+def embedding_width(encoder: Encoder, dim: int | None) -> int:
     """Return the number of features of an embedding, or `dim` if only some are kept."""
     return min(dim or encoder.description.hidden_size, encoder.description.hidden_size)
 
 
-def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
+def token_cap(encoder: Encoder, batch_tokens: int | None) -> int:
     """Return the tokens per batch, `batch_tokens` or the device's default."""
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
@@ -172,7 +172,7 @@ def copied(values: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 
 @torch.inference_mode()
-def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+def run_in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
     """Return `layers(batch)`; a batch that does not fit the device's memory is halved."""
     n_texts = len(batch["attention_mask"])
     try:
@@ -182,7 +182,7 @@ def in_halves(layers: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
             raise
     torch.cuda.empty_cache()
     parts = (slice(n_texts // 2), slice(n_texts // 2, None))
-    halves = [in_halves(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
+    halves = [run_in_halves(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
     return torch.cat(halves, dim=1)
 
 
@@ -211,9 +211,9 @@ def token_states(
 
     done, total = 0, sum(lengths)
     same_length = not encoder.padding_invariant
-    for chosen in token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=same_length):
+    for chosen in token_batches(lengths, budget=token_cap(encoder, batch_tokens), same_length=same_length):
         numbers = [places[i] for i in chosen]
-        states = in_halves(layers, collate(texts, numbers, encoder.device)).numpy()
+        states = run_in_halves(layers, collate(texts, numbers, encoder.device)).numpy()
         check_finite(encoder, states)
         yield numbers, states
         done += sum(lengths[i] for i in chosen)

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from layerprobe.checks import one_layer
 from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
-from layerprobe.encoders.backends.choice import graph_of
+from layerprobe.encoders.backends.choice import backend_graph
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Prepared, as_digests
+from layerprobe.encoders.batching import Prepared, digest_array
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import first_use, load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
-from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import (
     DamagedStoreError,
     DataError,
@@ -36,13 +36,13 @@ from layerprobe.errors import (
     ModelError,
     WorkerError,
 )
-from layerprobe.extraction.embed import ahead, embed_layers, width_of
+from layerprobe.extraction.embed import ahead, embed_layers, embedding_width
 from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import from_dict, to_dict
-from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of, execute
+from layerprobe.jobs.crew import HERE, Plan, Share, Workers, execute, make_crew
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
@@ -179,7 +179,7 @@ class Embeddings:
             DataError: If a single text is passed.
             MisalignedSamplesError: If a text was not embedded.
         """
-        listed = texts_in(texts)
+        listed = unwrap_texts(texts)
         wanted = without_surrogates(listed if isinstance(listed, Sequence) else tuple(listed))
         rows = self._rows(wanted)
         if (rows < 0).any():
@@ -200,24 +200,24 @@ RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
 """Function from texts to the row of each, -1 for missing ones."""
 
 
-def _rows_in(texts: Sequence[str]) -> RowsOf:
+def _row_finder(texts: Sequence[str]) -> RowsOf:
     """Return a function that finds rows of texts by ids, which are built on first use with 16 bytes each."""
 
     @functools.cache
-    def by_id() -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+    def index_ids() -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
         ids = sample_ids(texts)
         rows = np.argsort(ids)
         return ids[rows], rows
 
-    def rows_of(wanted: Sequence[str]) -> NDArray[np.int64]:
-        ids, rows = by_id()
+    def find_rows(wanted: Sequence[str]) -> NDArray[np.int64]:
+        ids, rows = index_ids()
         wanted_ids = sample_ids(wanted)
         begins, ends = np.searchsorted(ids, wanted_ids), np.searchsorted(ids, wanted_ids, side="right")
         spans = zip(wanted, begins, ends, strict=True)
         places = [next((row for row in rows[a:b].tolist() if texts[row] == text), -1) for text, a, b in spans]
         return np.array(places, dtype=np.int64)
 
-    return rows_of
+    return find_rows
 
 
 class Read(NamedTuple):
@@ -272,15 +272,15 @@ def extract(
     distinct = distinct_texts(listed)
     checkpoint = resolve(model, items=readable_as(distinct))
     options = checkpoint.asked
-    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
+    machines = choose_workers(options, Store(options.cache_dir).root, count=workers, ray=ray)
+    read = make_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
     embeddings = extract_read(read, on_plan=on_plan, workers=machines)
     if isinstance(texts, Task | Items) or len(listed) == len(distinct):
         return embeddings
     return replace(embeddings, _places=embeddings.rows(listed))
 
 
-def as_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
+def make_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
     """Return texts as a model reads them, and the model for that: no text gets a prompt twice."""
     if isinstance(data, Task):
         data = data.split("all")
@@ -316,13 +316,13 @@ def extract_read(
     if stored is None:
         encoder = encoder or load(model)
         # a graph pools all tokens
-        graph = None if model.asked.backend == TORCH or key.unpooled else graph_of(encoder, model)
+        graph = None if model.asked.backend == TORCH or key.unpooled else backend_graph(encoder, model)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
             entries = ((_open(store, _store_key(model, others, prompts)), others) for others in read.earlier)
             embedded = [
-                ([entry.rows(layer) for layer in range(entry.n_layers)], _rows_in(others))
+                ([entry.rows(layer) for layer in range(entry.n_layers)], _row_finder(others))
                 for entry, others in entries
                 if entry is not None
             ]
@@ -355,7 +355,7 @@ def extract_read(
         fingerprint=key.fingerprint,
         settings=settings | ({"end_token": recipe.end_token} if recipe.end_token else {}),
         warnings=tuple(warnings),
-        _rows=_rows_in(distinct),
+        _rows=_row_finder(distinct),
         first_layer=layers.start,
         collapsed=stored.n_layers - layers.stop,
     )
@@ -410,8 +410,8 @@ def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = N
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    whole = () if task is None else as_read(checkpoint, task).texts
-    return _with_prompts(items, checkpoint)[0], extract_read(as_read(checkpoint, items), whole=whole)
+    whole = () if task is None else make_read(checkpoint, task).texts
+    return _with_prompts(items, checkpoint)[0], extract_read(make_read(checkpoint, items), whole=whole)
 
 
 def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
@@ -440,7 +440,7 @@ def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[st
         DataError: If there are no texts, one is empty or not a string, or a single text or a table of several columns
             was passed instead of a list.
     """
-    listed = texts_in(texts)
+    listed = unwrap_texts(texts)
     texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
     if not texts:
         raise DataError("expected texts to embed, got none")
@@ -460,7 +460,7 @@ def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[st
     return texts
 
 
-def texts_in(data: Any) -> Any:
+def unwrap_texts(data: Any) -> Any:
     """Return the texts of a file, a task, items, or the only column of a table; anything else unchanged.
 
     Raises:
@@ -484,7 +484,7 @@ def texts_in(data: Any) -> Any:
             raise DataError(
                 f"expected texts, got a table with columns {', '.join(map(str, names)) or 'of none'}{column}"
             )
-        return texts_in(data[names[0]])
+        return unwrap_texts(data[names[0]])
     if not isinstance(data, Iterable):
         raise DataError(f"expected a list of texts, got {data!r}")
     if isinstance(data, Iterator):
@@ -522,7 +522,7 @@ def _store_key(model: Resolved, texts: Sequence[str], prompts: Sequence[str]) ->
 
 def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> Estimate:
     model = encoder.description
-    size = {"n_layers": model.n_layers, "width": width_of(encoder, key.dim)}
+    size = {"n_layers": model.n_layers, "width": embedding_width(encoder, key.dim)}
     needed, free = store.room(key, n_rows=n_texts, **size)
     return Estimate(
         title=f"Embedding {n_texts:,} texts with {short_name(model.name)}, {model.n_layers} layers of "
@@ -567,7 +567,7 @@ def _embed_and_store(
             with part(start=done, share=stop - start, whole=n_pending):
                 if stored:
                     here, size = texts[start:stop], encoder.description
-                    layers = np.empty((size.n_layers, len(here), width_of(encoder, key.dim)), dtype=np.float32)
+                    layers = np.empty((size.n_layers, len(here), embedding_width(encoder, key.dim)), dtype=np.float32)
                     if len(rest := _other_texts(here, stored, layers)):
                         others = _tokenize(encoder, _taken(here, rest), model, key)
                         layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
@@ -590,7 +590,7 @@ def _with_first(tokenized: Iterable[Prepared]) -> Iterator[tuple[Prepared, NDArr
 
     Memory holds 24 bytes for each distinct text so far.
     """
-    digests, firsts, n = as_digests([]), np.zeros(0, dtype=np.intp), 0
+    digests, firsts, n = digest_array([]), np.zeros(0, dtype=np.intp), 0
     for tokens in tokenized:
         new, at, number = np.unique(tokens.digests, return_index=True, return_inverse=True)
         rows, places = n + at, np.searchsorted(digests, new)
@@ -607,8 +607,8 @@ def _other_texts(
 ) -> NDArray[np.intp]:
     """Copy stored embeddings of texts into (layer, text, feature) `layers`; return the numbers of the other texts."""
     rest = np.arange(len(texts))
-    for stored, rows_of in embedded:
-        rows = rows_of(_taken(texts, rest))
+    for stored, find_rows in embedded:
+        rows = find_rows(_taken(texts, rest))
         for layer, values in enumerate(stored):
             layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
         rest = rest[rows < 0]
@@ -618,7 +618,7 @@ def _other_texts(
 def _writer(
     store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], model: Resolved, graph: Graph | None
 ) -> AbstractContextManager[ShardWriter]:
-    size = replace(encoder.description, hidden_size=width_of(encoder, key.dim))
+    size = replace(encoder.description, hidden_size=embedding_width(encoder, key.dim))
     slow = "padding would change the states: texts were batched by equal length"
     description = {
         "model": to_dict(size),
@@ -651,7 +651,7 @@ def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved,
         sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
         unit="texts",
     )
-    with crew_of(_embedding, setting, workers, most=len(plan.jobs)) as crew:
+    with make_crew(_embedding, setting, workers, most=len(plan.jobs)) as crew:
         for (_, start, stop), answer in execute(plan, crew):
             if isinstance(answer, LostWorkerError):
                 raise WorkerError(f"texts {start} to {stop}: {answer}")
@@ -668,7 +668,7 @@ def _embedding(
     shared.take_over(share)
     encoder, model = shared.encoder, shared.checkpoint
     try:
-        graph = graph_of(encoder, model)
+        graph = backend_graph(encoder, model)
     except ModelError as error:  # the model loads where the command runs
         raise WorkerError(str(error)) from error
 

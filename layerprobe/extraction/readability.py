@@ -13,7 +13,7 @@ from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.encoders.vocabulary import FEW_MISSING, is_far_smaller, missing_share
 from layerprobe.errors import option, unreliable
-from layerprobe.files.images import captions_of, readable_as
+from layerprobe.files.images import caption_texts, readable_as
 from layerprobe.names import counted, short_name
 from layerprobe.stats.sentences import missing_sentence
 from layerprobe.tasks.quality import MANY_TOKENS, DataQuality, task_quality, text_quality
@@ -39,7 +39,7 @@ def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, .
     if checkpoint.modality == "image":
         return ()
     texts = [texts[i] for i in range(0, len(texts), math.ceil(len(texts) / FEW))] if texts else []
-    quality = _read(text_quality(()), checkpoint, captions_of(texts))
+    quality = _read(text_quality(()), checkpoint, caption_texts(texts))
     return (*tokenizer_cautions(checkpoint), *quality.cautions)
 
 
@@ -79,7 +79,7 @@ def data_quality(
     if checkpoint.modality == "image":
         return quality
     whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
-    return _read(quality, checkpoint, captions_of(texts), windowed=whole)
+    return _read(quality, checkpoint, caption_texts(texts), windowed=whole)
 
 
 def _read(

@@ -257,7 +257,7 @@ def reserve(file: IO[bytes], n_bytes: int) -> None:
 _RECENT = 2.0
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -273,13 +273,13 @@ def known_sha256(path: Path) -> str:
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if abs(time.time_ns() - changed) < _RECENT * 1e9:
-        return sha256_of(path)
-    return _sha256_at(path, identity)
+        return file_sha256(path)
+    return _cached_sha256(path, identity)
 
 
 @functools.lru_cache(maxsize=2**16)
-def _sha256_at(path: Path, identity: tuple[int, ...]) -> str:
-    return sha256_of(path)
+def _cached_sha256(path: Path, identity: tuple[int, ...]) -> str:
+    return file_sha256(path)
 
 
 def problem_with(path: Path, *, size: int | None = None, sha256: str | None = None) -> str | None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder
-from layerprobe.files.atomic import TEMPORARY, flock, inside, problem_with, sha256_of, store_errors, sync, write_whole
+from layerprobe.files.atomic import TEMPORARY, file_sha256, flock, inside, problem_with, store_errors, sync, write_whole
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import Checksum, from_dict, parse_json, sealed, unsealed
 
@@ -32,7 +32,7 @@ def write_kept(path: Path, value: Any, *, root: Path, files: Iterable[str] = ())
     """Write a result below `root`, whole or not at all, with its checksum and those of files beside it."""
     inside(root, path)
     with store_errors("read", path.parent):
-        sums = {name: sha256_of(path.parent / name) for name in files}
+        sums = {name: file_sha256(path.parent / name) for name in files}
     write_whole(path, sealed(value, name=_relative(root, path), files=sums))
 
 
@@ -51,7 +51,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path) -> T | None:
             return None
     try:
         content, checksum = _checked(data)
-        for problem in problems_of(path, checksum, root=root):
+        for problem in kept_problems(path, checksum, root=root):
             raise DataError(problem)
         return cast("T", from_dict(kind, content))
     except FormatError as error:
@@ -79,7 +79,7 @@ def parsed_as(kind: type[T], data: bytes) -> T:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
 
-def problems_of(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
+def kept_problems(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str]:
     """Yield the problems of a stored result's location and of the files that belong to it."""
     # both paths end alike, as far as both are known
     ends = zip(reversed(checksum.name.split("/")), reversed(_relative(root, path).split("/")), strict=False)
@@ -130,7 +130,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         yield temporary
         _share(temporary)
         files = [(file.relative_to(temporary).as_posix(), file) for file in temporary.rglob("*") if file.is_file()]
-        lines = "".join(f"{sha256_of(file)}  {name}\n" for name, file in sorted(files) if name not in FREE)
+        lines = "".join(f"{file_sha256(file)}  {name}\n" for name, file in sorted(files) if name not in FREE)
         (temporary / SUMS).write_text(f"{_headed(lines)}\n{lines}", encoding="utf-8", newline="\n")
         for written in (*temporary.rglob("*"), temporary):
             sync(written)

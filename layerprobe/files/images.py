@@ -187,7 +187,7 @@ def _prompted(prompt: str, item: str) -> str:
     return ImageItem(item.sha256, place=item.place, file=item.file, data=item.data, caption=prompt + item.caption)
 
 
-def captions_of(items: Sequence[str]) -> Sequence[str]:
+def caption_texts(items: Sequence[str]) -> Sequence[str]:
     """Return the texts, or captions, of items.
 
     Raises:

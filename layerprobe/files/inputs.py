@@ -252,7 +252,7 @@ def spooled(texts: Iterable[str]) -> Sequence[str]:
     else:
         return tuple(head)
     try:
-        return _in_file(itertools.chain(head, iterator))
+        return _spool_to_file(itertools.chain(head, iterator))
     except OSError as error:
         raise DataError(
             f"cannot store texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): "
@@ -260,7 +260,7 @@ def spooled(texts: Iterable[str]) -> Sequence[str]:
         ) from error
 
 
-def _in_file(texts: Iterator[str]) -> SpooledTexts:
+def _spool_to_file(texts: Iterator[str]) -> SpooledTexts:
     import numpy as np  # late: `--help` imports this module
 
     sizes: list[NDArray[np.int32]] = []

@@ -151,7 +151,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
-        raise ValueError(f"expected each key once, got {as_json_line(twice)} again")
+        raise ValueError(f"expected each key once, got {json_line(twice)} again")
     return values
 
 
@@ -260,7 +260,7 @@ def _fits(kind: Any, data: Any) -> bool:
 def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
     if hasattr(kind, "class_of"):
         kind, data = kind.class_of(data)
-    fields, tags = fields_of(kind), getattr(kind, "json_tags", ())
+    fields, tags = field_types(kind), getattr(kind, "json_tags", ())
     data = {name: item for name, item in data.items() if name in fields or name not in tags}
     check_keys(data, fields, key=key)
     for name, (hint, needed) in fields.items():
@@ -274,7 +274,7 @@ def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
 
 
 @functools.cache
-def fields_of(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
+def field_types(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
     """Return the type of each field of a dataclass, and whether it has no default."""
     hints = typing.get_type_hints(kind)
     read = (f for f in dataclasses.fields(kind) if f.metadata != IN_MEMORY)
@@ -305,7 +305,7 @@ def _fitting(union: Any, data: Any, key: str) -> Any:
         return options[0]
     for option in options:
         record = dataclasses.is_dataclass(option)
-        if _fits(option, data) and (not record or data.keys() <= fields_of(option).keys()):
+        if _fits(option, data) and (not record or data.keys() <= field_types(option).keys()):
             return option
     raise _unexpected(union, data, key)
 
@@ -333,14 +333,14 @@ def described(kind: Any, *, many: bool = False) -> str:
 
 
 def _unexpected(kind: Any, data: Any, key: str) -> DataError:
-    return DataError(f"expected {f'{key} to be ' if key else ''}{described(kind)}, got {as_json_line(data)}")
+    return DataError(f"expected {f'{key} to be ' if key else ''}{described(kind)}, got {json_line(data)}")
 
 
 def _below(key: str, name: str) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def as_json_line(data: Any) -> str:
+def json_line(data: Any) -> str:
     """Return data as JSON on one line, shortened where it is long, for messages."""
     text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -439,7 +439,7 @@ class Keys:
             readers: Reader by field, for fields whose type does not describe the key.
         """
         taken = dict(values or {})
-        for name, (hint, needed) in fields_of(kind).items():  # type: ignore[arg-type]
+        for name, (hint, needed) in field_types(kind).items():  # type: ignore[arg-type]
             if name in taken or (only and name not in only):
                 continue
             value = self.take(name, (readers or {}).get(name, hint), default=_MISSING if needed else None)

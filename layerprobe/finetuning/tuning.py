@@ -27,7 +27,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
@@ -36,7 +36,7 @@ from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
-from layerprobe.jobs.crew import Workers, crew_of, execute
+from layerprobe.jobs.crew import Workers, execute, make_crew
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import BUSY, Estimate
 from layerprobe.results.shown import Layers
@@ -122,7 +122,7 @@ def finetune(
         check_different(checkpoints)
     options = resolved[tasks[0].readable][0].asked
     local = "here" if workers in (None, 1) else "processes"
-    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray, local=local)
+    machines = choose_workers(options, Store(options.cache_dir).root, count=workers, ray=ray, local=local)
     work = _Work(machines)
     how: dict[str, Any] = {"weighting": weighting, "save_models": save_models, "retry_failed": retry_failed}
     for i, (one, name) in itertools.product(range(len(models)), zip(tasks, _distinct(tasks), strict=True)):
@@ -134,7 +134,7 @@ def finetune(
         kept = [tuple(choice) for choice in blocks]
         for cut, jobs in ((None, chosen), *((choice, [len(choice)]) for choice in kept)):
             shared = SharedModel(
-                checkpoint if cut is None else checkpoint.of_blocks(cut), items=one.readable, workers=machines
+                checkpoint if cut is None else checkpoint.with_blocks(cut), items=one.readable, workers=machines
             )
             runs = run_set(shared, one, agreed_protocol, **how)
             work.add(runs, {"model": label, "task": name, "blocks": cut}, jobs, numbers, scan=scan)
@@ -173,7 +173,7 @@ class _Work:
 
     def run(self) -> None:
         """Make the runs, or read finished ones."""
-        with crew_of(RunWorker, tuple(self.sets), self.machines, most=len(self.costs)) as crew:
+        with make_crew(RunWorker, tuple(self.sets), self.machines, most=len(self.costs)) as crew:
             for job, outcome in execute(runs_plan(self.sets, self.costs), crew):
                 self._take(job, outcome)
         if not self.runs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from layerprobe.checks import as_declared
+from layerprobe.checks import convert_fields
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
@@ -69,7 +69,7 @@ class Protocol:
     the best threshold on them, for example because they are trained on."""
 
     def __post_init__(self) -> None:
-        as_declared(self)  # 0 and 0.0 are the same protocol, and must give the same folder names
+        convert_fields(self)  # 0 and 0.0 are the same protocol, and must give the same folder names
         checks = {
             "at least one epoch": self.epochs >= 1,
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,

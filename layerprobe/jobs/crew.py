@@ -168,7 +168,7 @@ class Crew(abc.ABC):
             logger.log(level, "%s", line)
 
 
-def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
+def make_crew(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
     """Return the crew for the jobs; workers start only when there is a job."""
     return cast(Crew, pkgutil.resolve_name(EXECUTORS[workers.executor])(workers, begin, setting, most=most))
 

@@ -107,8 +107,8 @@ def average(
             for (label, of_seeds), weight in zip(members.items(), weights, strict=True)
         ),
         best=best,
-        validation=_by_metric(chosen),
-        test=_by_metric(tested),
+        validation=_scores_by_metric(chosen),
+        test=_scores_by_metric(tested),
         thresholds=thresholds,
         gain=_gain(task, _averaged(loaded, weights, "test"), tested, runs[best], loaded[best], level=level),
         parameters=sum(one.parameters for one in used),
@@ -182,7 +182,7 @@ def _scores(runs: Sequence[FineTuningRun], split: ScoredSplit, metric: str) -> t
     return tuple(getattr(run, split)[metric] for run in runs)
 
 
-def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
+def _scores_by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(evaluation.metrics[name] for evaluation in evaluations) for name in evaluations[0].metrics}
 
 

@@ -252,7 +252,7 @@ class Recipe:
         for seeds in (self.seeds, *self.scans.values()):
             _check_once(check_seeds(seeds), "seeds")
         for model in self.everything:
-            layers = self.layers_of(model)
+            layers = self.model_layers(model)
             if layers is not None and (not layers or min(layers) < 0 or len(set(layers)) < len(layers)):
                 raise DataError(f"expected layers from 0, each once and at least one, got {list(layers)}")
         protocols = [*(step.protocol for step in self.of(TuneStep)), *self.budgets.values()]
@@ -292,7 +292,7 @@ class Recipe:
         """Return the name of the zoo entry of a model and a task."""
         return f"{model.name}-{task.label}" if len(self.tasks) > 1 or task.name else model.name
 
-    def layers_of(self, model: RecipeModel) -> tuple[int, ...] | None:
+    def model_layers(self, model: RecipeModel) -> tuple[int, ...] | None:
         """Return the numbers of blocks to keep of a model; None for all."""
         return self.layers if model.layers is None else model.layers
 

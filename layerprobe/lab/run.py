@@ -25,7 +25,7 @@ from layerprobe.encoders.device import computed_on
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import Resolved, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import taken_over, workers_of
+from layerprobe.encoders.workers import choose_workers, taken_over
 from layerprobe.errors import (
     DataError,
     LayerProbeError,
@@ -40,12 +40,12 @@ from layerprobe.finetuning.outcomes import difference, outcomes, run_items
 from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
-from layerprobe.jobs.crew import Plan, Share, crew_of, execute
+from layerprobe.jobs.crew import Plan, Share, execute, make_crew
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.truth import objective_effects
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, write_zoo
-from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, pretrain, stored_adaptation, texts_of
+from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, corpus_texts, pretrain, stored_adaptation
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
 from layerprobe.lab.results import Average, RecipeCKA, RecipeResult, RecipeRow
@@ -220,7 +220,7 @@ class _Recipe:
 
     def layers(self, name: str, checkpoint: Resolved) -> tuple[int, ...]:
         """Return the layers to fine-tune a model at."""
-        layers = self.recipe.layers_of(self.models[name])
+        layers = self.recipe.model_layers(self.models[name])
         return tuple(check_layers(checkpoint, "all" if layers is None else layers))
 
     def failed(self, what: str, error: Exception | str) -> None:
@@ -241,13 +241,13 @@ class _Recipe:
             return {}
         make_directory(inside(self.out, self.out / "locks"))
         local = "here" if self.workers in (None, 1) else "processes"
-        machines = workers_of(self.options, self.out, count=self.workers, ray=self.ray, local=local)
+        machines = choose_workers(self.options, self.out, count=self.workers, ray=self.ray, local=local)
         setting = step, self.out, self.corpus, self.options, computed_on(self.options)
         plan: Plan[str, Pretraining] = Plan(
             jobs=dict.fromkeys((model.name for model in step.models), 1.0), label="pretrains {}".format, unit="models"
         )
         made = {}
-        with crew_of(_pretrainer, setting, machines, most=len(plan.jobs)) as crew:
+        with make_crew(_pretrainer, setting, machines, most=len(plan.jobs)) as crew:
             for name, outcome in execute(plan, crew, reports=False):
                 if isinstance(outcome, TrainingError | LostWorkerError):
                     self.failed(name, outcome)
@@ -524,7 +524,7 @@ class _Recipe:
             runs = len(self.places({model.name: start}))
         else:
             assert model.protocol is not None
-            runs = len(recipe.seeds) * len(recipe.layers_of(model) or range(model.protocol.size.n_blocks + 1))
+            runs = len(recipe.seeds) * len(recipe.model_layers(model) or range(model.protocol.size.n_blocks + 1))
         for step, task in zip(recipe.of(TuneStep), self.firsts, strict=True):
             done = self.stored(task, step.protocol, at)
             yield job(step.task.step, runs, len(done))
@@ -590,7 +590,7 @@ def file_name(source: str) -> str:
 
 def _corpus(step: PretrainStep) -> TextFile:
     corpus = (
-        texts_of(LANGUAGE, step.protocol)
+        corpus_texts(LANGUAGE, step.protocol)
         if step.corpus == (LANGUAGE,)
         else load_corpus(step.corpus, columns=step.column)
     )

@@ -74,10 +74,10 @@ def metric_title(metric: str) -> str:
         >>> metric_title("f1")
         'F1'
     """
-    return metric_of(metric).title
+    return find_metric(metric).title
 
 
-def metric_of(name: str) -> Metric:
+def find_metric(name: str) -> Metric:
     """Return a metric by name; unregistered ones, such as scorers of scikit-learn, have only a name."""
     return METRICS[name] if name in METRICS else Metric(title=name)
 
@@ -94,7 +94,7 @@ def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False)
         >>> bounded("accuracy", (95.0, 103.0)), bounded("spearman", (-230.0, 3.0), difference=True)
         ((95.0, 100.0), (-200.0, 3.0))
     """
-    low, high = metric_of(metric).low, metric_of(metric).high
+    low, high = find_metric(metric).low, find_metric(metric).high
     if difference:
         low, high = low - high, high - low
     return min(max(ends[0], low), high), max(min(ends[1], high), low)

@@ -59,7 +59,7 @@ class Fit:
         from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
         width = {"n_features_in_": len(self.mean)}
-        pairs, scaler = FunctionTransformer(features_of_pairs, kw_args={"features": self.pairs}), StandardScaler()
+        pairs, scaler = FunctionTransformer(pair_features, kw_args={"features": self.pairs}), StandardScaler()
         vars(scaler).update(width, mean_=self.mean, scale_=self.scale)
         if kind == "scores":
             model: Any = Ridge(alpha=float(self.penalties[0]))
@@ -117,6 +117,6 @@ def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> floa
     return float(-np.log(np.maximum(of_true, 1e-6)).mean())
 
 
-def features_of_pairs(rows: NDArray[Any], *, features: str) -> NDArray[Any]:
+def pair_features(rows: NDArray[Any], *, features: str) -> NDArray[Any]:
     """Return a probe's features from (n, 2 d) embeddings of first and second texts, side by side."""
     return FEATURES[features](*np.split(np.asarray(rows), 2, axis=1))

@@ -105,7 +105,7 @@ class Problem:
     def folded(self, groups: Folds | None, settings: ProbeSettings, splits: Any = None) -> Problem:
         """Return the problem with folds that divide no group, and with the links between items of a group.
 
-        Folds come from the settings, or from splits, see `folds_of`.
+        Folds come from the settings, or from splits, see `split_folds`.
         """
         if splits is not None and self.kind in COSINES:
             raise DataError(f"expected no splits for {self.kind}, which are scored by cosines: omit cv")
@@ -117,7 +117,7 @@ class Problem:
             sides = () if alone else tuple(np.atleast_2d(rows.T))
         links = Links(sides=sides) if sides else None
         units = None if groups is None else sides[0]
-        foldings = self._foldings(units, settings) if splits is None else folds_of(splits, targets, units)
+        foldings = self._foldings(units, settings) if splits is None else split_folds(splits, targets, units)
         if units is not None:
             parts = max(len(np.unique(units * len(units) + folds)) for folds in foldings)
             if parts > len(np.unique(units)):
@@ -318,7 +318,7 @@ class Problem:
         return closest_documents(values, self.rows, self.documents, itself, name=layer.name)
 
 
-def folds_of(splits: Any, targets: NDArray[Any], groups: NDArray[np.intp] | None) -> NDArray[np.intp]:
+def split_folds(splits: Any, targets: NDArray[Any], groups: NDArray[np.intp] | None) -> NDArray[np.intp]:
     """Return the folds of splits, (foldings, n), from a splitter of scikit-learn or (train, test) indices.
 
     Raises:

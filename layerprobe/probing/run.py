@@ -35,7 +35,7 @@ from layerprobe.probing.values import (
     Probing,
     TargetKind,
 )
-from layerprobe.probing.weighted_sum import fit_of_sum
+from layerprobe.probing.weighted_sum import fit_weighted_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import highest_quantile, state
 from layerprobe.stats.crossed import crossed, errors_known, item_covariance, item_units, least_variance, score_ends
@@ -359,5 +359,5 @@ def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: 
     by_folding, psi = problem.evaluated(fitted)
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
-    fit = fit_of_sum(problem, layers, scales, fitted.usual_penalties)
+    fit = fit_weighted_sum(problem, layers, scales, fitted.usual_penalties)
     return fit, {"scored": by_folding, "psi": psi, "note": note}

@@ -80,7 +80,7 @@ def summed_layer(
     return Layer(name="weighted sum", shape=(n, width), read=rows_of), weights, means, spreads
 
 
-def fit_of_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
+def fit_weighted_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
     """Return a probe of the weighted sum, fitted on all rows, for the features of all layers side by side."""
     summed, by_layer, means, spreads = summed_layer(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
     fit = problem.fit(summed, penalties)

@@ -135,7 +135,7 @@ def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -
     return {name: values.to(encoder.device) for name, values in batch.items()}
 
 
-def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ...]:
+def measured_lengths(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ...]:
     """Return the lengths to measure, each once, ascending: see `ProfileSettings.lengths`."""
     limit, name = encoder.max_length, encoder.description.name
     if encoder.reader is not None:
@@ -171,7 +171,7 @@ def profile_layers(
     pass and the pooling of a batch already on the device, in the encoder's precision, without tokenising.
     """
     encoder.check_pooling(pooling)
-    shapes = itertools.product(lengths_of(encoder, settings.lengths), sorted(set(settings.batch_sizes)))
+    shapes = itertools.product(measured_lengths(encoder, settings.lengths), sorted(set(settings.batch_sizes)))
     batches = {
         (length, size): random_batch(encoder, length=length, batch_size=size, seed=settings.seed)
         for length, size in shapes
@@ -463,11 +463,11 @@ def side_by_side(profiles: Sequence[Profile], findings: Sequence[Finding] = ()) 
     """Combine profiles of the same lengths and batch sizes, with the scores of their layers in findings."""
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError("expected profiles all of texts or all of images, of the same lengths and batch sizes")
-    scores = tuple(tuple(scores_of(findings, profile.model).values()) for profile in profiles)
+    scores = tuple(tuple(tuned_scores(findings, profile.model).values()) for profile in profiles)
     return Profiles(profiles=tuple(profiles), scores=scores)
 
 
-def scores_of(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:
+def tuned_scores(findings: Sequence[Finding], model: Identified) -> dict[int, LayerOutcome]:
     """Return the fine-tuning results of a model in findings, by layer."""
     of_model = (finding.outcomes for finding in findings if _same(finding.model, model))
     scores = {outcome.layer: outcome for outcomes in of_model for outcome in outcomes}

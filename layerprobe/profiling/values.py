@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 
-from layerprobe.checks import as_declared, check_fields
+from layerprobe.checks import check_fields, convert_fields
 from layerprobe.encoders.model import ModelDescription, Pooling, described
 from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
 from layerprobe.errors import DataError
@@ -48,7 +48,7 @@ class ProfileSettings:
     """Protocol of the fine-tuning step whose memory is measured; None measures none."""
 
     def __post_init__(self) -> None:
-        as_declared(self)
+        convert_fields(self)
         expected = {
             "lengths of at least one token": self.lengths is None or (self.lengths and min(self.lengths) >= 1),
             "batches of at least one text": self.batch_sizes and min(self.batch_sizes) >= 1,

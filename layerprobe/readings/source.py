@@ -14,7 +14,7 @@ from layerprobe.context import in_parts
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, Read, as_read, distinct_texts, extract_read, extract_split
+from layerprobe.extraction.embeddings import Embeddings, Read, distinct_texts, extract_read, extract_split, make_read
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading
@@ -191,7 +191,7 @@ def read_curves(
     if "views" in needs and len(set(texts)) == 1:
         raise DataError("expected at least two texts, to compare their copies, got one")
     checkpoint = resolve(model, items=readable_as(texts))
-    read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
+    read = data if isinstance(data, Read) else make_read(checkpoint, data if isinstance(data, Items) else texts)
     source = Source(checkpoint=checkpoint, read=read, task=task, groups=groups, n_altered=n_altered)
     computed = {name: reading.compute for name, reading in readings.items() if reading.compute is not None}
     curves = dict(zip(computed, in_parts(lambda compute: compute(source), computed.values()), strict=True))

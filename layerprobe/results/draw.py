@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from layerprobe.names import in_percent
+from layerprobe.names import percentage
 from layerprobe.results import numbers, style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice, Verdict
@@ -610,7 +610,7 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
         first, end = choice.candidates[0], choice.candidates[-1]
         style.shade(d.figure, choice.candidates, style.CANDIDATE)
         among = "the best is one of these" if end > first else "the best"
-        among += f" ({in_percent(level)})" if level else ""
+        among += f" ({percentage(level)})" if level else ""
         if end - first + 1 == len(choice.candidates):
             side = _side((first + end) / 2, n)
             at = {"left": first - 0.5, "center": (first + end) / 2, "right": end + 0.5}[side]

@@ -115,7 +115,7 @@ def _classes() -> Iterator[Any]:
 
 def _is_of(kind: Any, data: dict[str, Any]) -> bool:
     """Return whether JSON has the fields of a class."""
-    fields = serialisation.fields_of(kind)
+    fields = serialisation.field_types(kind)
     data = {name: item for name, item in data.items() if name not in getattr(kind, "json_tags", ())}
     if hasattr(kind, "class_of"):
         with contextlib.suppress(LayerProbeError, LookupError, TypeError):

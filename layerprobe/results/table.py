@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerprobe.errors import DataError, LayerProbeError, one_line
-from layerprobe.names import in_percent
+from layerprobe.names import percentage
 from layerprobe.results.charts import Chart, Quantity
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ def chance(share: float) -> str:
 
 def interval_title(level: float) -> str:
     """Return the title of a column of intervals."""
-    return f"{in_percent(level)} interval"
+    return f"{percentage(level)} interval"
 
 
 def p_value(probability: float) -> str:

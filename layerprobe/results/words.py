@@ -19,7 +19,7 @@ from typing import Any
 
 from layerprobe.context import duration
 from layerprobe.errors import one_line
-from layerprobe.names import MANY_TIMES, in_percent, listed, plural, told_apart
+from layerprobe.names import MANY_TIMES, format_distinct, listed, percentage, plural
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
 from layerprobe.results.table import chance, millions
 
@@ -218,7 +218,7 @@ def _decimal(digits: int) -> Callable[[Fact, float, str], str]:
     def written(fact: Fact, number: float, sign: str) -> str:
         all_of_it = 100.0 if fact.unit == "score" else 0.0 if _excludes(fact, 0.0) else None
         least = all_of_it if fact.least is None else fact.least
-        return told_apart(number, number if least is None else least, _digits(fact, digits), sign)
+        return format_distinct(number, number if least is None else least, _digits(fact, digits), sign)
 
     return written
 
@@ -232,13 +232,13 @@ def _excludes(fact: Fact, number: float) -> bool:
 def _share(_: Fact, number: float, sign: str) -> str:
     """Return percent with enough digits to differ from 0 and from 100."""
     digits = 0 if abs(number) >= 0.1 or number == round(number, 2) else 1
-    return f"{told_apart(100 * number, 100.0 * round(number), digits, sign)} %"
+    return f"{format_distinct(100 * number, 100.0 * round(number), digits, sign)} %"
 
 
 def _times(fact: Fact, number: float, sign: str) -> str:
     low, high = fact.interval or (number, number)
     digits = 0 if high - low >= 2 and low >= 1 else 1 if high - low >= 0.1 or low == high else 2
-    written = told_apart(number, 1.0 if _excludes(fact, 1.0) else number, digits, sign)
+    written = format_distinct(number, 1.0 if _excludes(fact, 1.0) else number, digits, sign)
     return f">{MANY_TIMES:.0f}×" if number > MANY_TIMES else f"{written}×"
 
 
@@ -252,7 +252,7 @@ _UNITS: dict[str, Callable[[Fact, float, str], str]] = {
     "score": _decimal(1),
     "similarity": _decimal(2),
     "share": _share,
-    "level": lambda _, number, __: in_percent(number),
+    "level": lambda _, number, __: percentage(number),
     "chance": lambda _, number, __: chance(number),
     "times": _times,
     "parameters": lambda _, number, __: millions(round(number)),
@@ -273,7 +273,7 @@ def _ends(fact: Fact) -> tuple[float, float]:
 def _level(fact: Fact) -> str:
     if fact.level is None:
         raise KeyError("level")
-    return in_percent(fact.level)
+    return percentage(fact.level)
 
 
 def _named(value: str) -> str:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
-from layerprobe.checks import LEVEL, as_declared, check_level, check_tolerance, read_share
+from layerprobe.checks import LEVEL, check_level, check_tolerance, convert_fields, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
@@ -170,7 +170,7 @@ class SearchSettings:
         check_level(self.level)
         if isinstance(self.budget, str):
             object.__setattr__(self, "budget", read_share(self.budget))
-        as_declared(self)
+        convert_fields(self)
         check_tolerance(self.tolerance)
         if self.budget is not None and not 0 < self.budget <= 1:
             raise DataError(f"expected a budget above 0 and up to 1, a share of the full sweep, got {self.budget}")

@@ -122,7 +122,7 @@ class Compared:
         """Return the whole model's correlation on the validation split, x 100; None for other metrics."""
         if KINDS[self.task.kind].zero_shot != "cosine" or self.task.primary != "spearman":
             return None
-        return self._of_whole("validation")[0].metrics[self.task.primary]
+        return self._score_whole("validation")[0].metrics[self.task.primary]
 
     def losses(
         self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
@@ -136,13 +136,13 @@ class Compared:
     def as_they_are(self, models: Sequence[tuple[SharedModel, Embed]], split: str) -> PointsLost:
         """Return the loss of smaller models, one per seed, from their embeddings."""
         split = cast(ScoredSplit, split)
-        small, whole = [self._untrained(model, split, embed) for model, embed in models], [self._of_whole(split)]
+        small, whole = [self._untrained(model, split, embed) for model, embed in models], [self._score_whole(split)]
         self.first = whole[0][0], small[0][0]
         return self._loss(whole, small, split)
 
-    def interval_of_whole(self) -> tuple[float, float] | None:
+    def whole_interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of the whole model's score on the test split over new items."""
-        scored, influences = self._of_whole("test")
+        scored, influences = self._score_whole("test")
         primary, links = self.task.primary, links_of(self.task.test)
         score, unit = scored.metrics[primary], KINDS[self.task.kind].unit
         if not errors_known(len(self.task.test), links):
@@ -168,7 +168,7 @@ class Compared:
         )
         return ItemSource(task=self.task, split="test", groups=tuple(groups), start=((1, 0), (0, 0)))
 
-    def _of_whole(self, split: ScoredSplit) -> Scored:
+    def _score_whole(self, split: ScoredSplit) -> Scored:
         if split not in self.whole_scored:
             self.whole_scored[split] = self._untrained(self.whole, split, embedder(self.whole))
         return self.whole_scored[split]
@@ -297,7 +297,7 @@ def served(
                 ends, score = loss.interval, loss.whole[0]
                 interval = ends and (score - ends[1], score - ends[0])
                 if first is scored.whole and (name, size) == (TORCH, width):
-                    interval = scored.interval_of_whole()
+                    interval = scored.whole_interval()
             yield Served(
                 blocks=blocks,
                 tokens=len(first.checkpoint.tokenizer.get_vocab()),

@@ -16,8 +16,8 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model, tokenize
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, float32_attention
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve
-from layerprobe.encoders.stack import check_blocks, of_blocks
-from layerprobe.encoders.vocabulary import rules_of
+from layerprobe.encoders.stack import check_blocks, model_with_blocks
+from layerprobe.encoders.vocabulary import tokenizer_rules
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import distinct_texts
@@ -34,14 +34,14 @@ N_TEXTS = 400
 """Most texts for measuring agreement."""
 
 
-def embeddings_of(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -> Vectors:
+def block_embeddings(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -> Vectors:
     """Return the (text, width) embeddings of tokenised texts by the model of some blocks, from forward passes."""
     encoder, how = whole.encoder, whole.checkpoint
     model = encoder.model
     if len(blocks) < encoder.description.n_blocks:
         probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
         with float32_attention(encoder.model) as attention:
-            model = of_blocks(model, blocks, probe, name=encoder.description.name)
+            model = model_with_blocks(model, blocks, probe, name=encoder.description.name)
         if model.config._attn_implementation != attention:
             model.set_attn_implementation(attention)
 
@@ -74,12 +74,12 @@ def removal_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ..
     """
     tokens, n_blocks = tokenized(whole, texts), whole.encoder.description.n_blocks
     left = tuple(range(1, n_blocks + 1))
-    of_whole = embeddings_of(whole, tokens, left)
+    of_whole = block_embeddings(whole, tokens, left)
 
     def agreed(blocks: Sequence[int]) -> float | None:
         """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
         with contextlib.suppress(UnsupportedArchitectureError):
-            return 100 * agreement(embeddings_of(whole, tokens, blocks), of_whole)
+            return 100 * agreement(block_embeddings(whole, tokens, blocks), of_whole)
         return None
 
     done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1
@@ -108,7 +108,7 @@ def removal_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ..
         )
     if not removals:
         # logs the reason
-        embeddings_of(whole, tokens, range(2, n_blocks + 1))
+        block_embeddings(whole, tokens, range(2, n_blocks + 1))
     return tuple(removals)
 
 
@@ -168,7 +168,7 @@ def tokens_to_keep(
         DataError: If fewer are requested than must be kept, or not fewer than all.
         ModelError: If the vocabulary cannot be reduced.
     """
-    rules = rules_of(model.tokenizer, name=model.label)
+    rules = tokenizer_rules(model.tokenizer, name=model.label)
     ids, path = sorted({*rules.ids.values()}), rules.paths()
     counts = np.bincount(_read(model, texts), minlength=ids[-1] + 1)
     chosen = rules.always(model.tokenizer, model.config)

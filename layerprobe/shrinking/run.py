@@ -23,7 +23,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
-from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.extraction.readability import reading_cautions
@@ -32,7 +32,7 @@ from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import HERE, crew_of, results
+from layerprobe.jobs.crew import HERE, make_crew, results
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.profiling.run import profile_layers
@@ -355,7 +355,7 @@ class _Work:
                 )
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
         root = Store(checkpoint.asked.cache_dir).root
-        self.workers = HERE if ray is None else workers_of(checkpoint.asked, root, ray=ray)
+        self.workers = HERE if ray is None else choose_workers(checkpoint.asked, root, ray=ray)
         self.checkpoint, self.protocol = checkpoint, protocol
         self.seeds = tuple(dict.fromkeys(check_seeds(seeds)))
         self.description, self.dimensions = self.whole.encoder.description, dimensions
@@ -375,7 +375,7 @@ class _Work:
         task = None if self.compared is None else self.compared.task
         of_task = () if task is None else _apart(task.texts("train"), task)[0]
         tokens, missing = tokens_to_keep(self.checkpoint, list(dict.fromkeys((*self.texts, *of_task))), wanted)
-        self.cut = self.checkpoint.of_tokens(tokens)
+        self.cut = self.checkpoint.with_tokens(tokens)
         tested = None if self.compared is None else self.compared.some_texts(N_TEXTS)
         return SmallerVocabulary(
             kept=len(tokens),
@@ -438,8 +438,8 @@ class _Work:
     def trained(self, k: int, seeds: Sequence[int]) -> list[FineTuningRun]:
         """Train the model of `k` blocks, or load finished runs."""
         self.whole.forget()  # training loads its own model
-        runs, jobs = self.runs(k, self.cut.of_blocks(self.kept[k])), {RunJob(k, seed): 1.0 for seed in seeds}
-        with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
+        runs, jobs = self.runs(k, self.cut.with_blocks(self.kept[k])), {RunJob(k, seed): 1.0 for seed in seeds}
+        with make_crew(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
             return [run for (run,) in results(runs_plan((runs,), jobs, unit="seeds"), crew).values()]
 
     def model_of(self, directory: Path, k: int) -> tuple[SharedModel, Vectors | None]:
@@ -447,7 +447,7 @@ class _Work:
 
         It is read like the whole one, because its folder lacks that configuration.
         """
-        model = self._saved(directory, self.cut.of_blocks(self.kept[k]).label)
+        model = self._saved(directory, self.cut.with_blocks(self.kept[k]).label)
         if self.dimensions is None:
             return model, None
         weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)
@@ -476,7 +476,7 @@ class _Work:
         for number, (cut, k) in enumerate(models):
             report("scoring smaller models", number, len(models))
             is_whole, is_chosen = cut is self.checkpoint and k == self.n_blocks, (cut, k) == (self.cut, chosen)
-            one = cut.of_blocks(blocks[k])
+            one = cut.with_blocks(blocks[k])
             untrained = [self.whole if is_whole else SharedModel(one)] if scored or is_whole else []
             for made, timed in ((untrained, is_whole), (self._finished(k, one), is_chosen)):
                 if made and (scored or timed):

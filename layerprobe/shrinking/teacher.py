@@ -23,7 +23,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, another_folder
-from layerprobe.extraction.embed import budget_of, in_halves
+from layerprobe.extraction.embed import run_in_halves, token_cap
 from layerprobe.files.folders import folder_errors, new_folder
 from layerprobe.files.images import prompted
 from layerprobe.finetuning.losses import Criterion, PreparedItems
@@ -43,10 +43,10 @@ def embedded(
 ) -> Vectors:
     """Embed tokenised texts batch by batch with `one`; returns (text, feature)."""
     embeddings = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
-    budget, same_length = budget_of(encoder, batch_tokens), not encoder.padding_invariant
+    budget, same_length = token_cap(encoder, batch_tokens), not encoder.padding_invariant
     for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
         batch = collate(texts, rows, encoder.device)
-        embeddings[rows] = in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
+        embeddings[rows] = run_in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
     again, first = copies(texts)
     embeddings[again] = embeddings[first]
     return embeddings

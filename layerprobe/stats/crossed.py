@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.interval import Interval
-from layerprobe.metrics.names import bounded, metric_of
+from layerprobe.metrics.names import bounded, find_metric
 from layerprobe.stats.links import Links
 
 Array = NDArray[np.float64]
@@ -140,7 +140,7 @@ def score_ends(
         ((96.15384615384615, 100.0), (40.0, 60.0))
     """
     low, high = bounded(metric, (value - below * error, value + above * error), difference=difference)
-    if not difference and (metric_of(metric).low, metric_of(metric).high) == (0.0, 100.0) and error > 0:
+    if not difference and (find_metric(metric).low, find_metric(metric).high) == (0.0, 100.0) and error > 0:
         p, v = min(max(value / 100, 0.0), 1.0), (error / 100) ** 2
         a, b = (reach**2 / max(p * (1 - p) / v, v**-0.5) for reach in (below, above))
         low = min(low, 100 * (p + a / 2 - math.sqrt(a * p * (1 - p) + a * a / 4)) / (1 + a))

@@ -104,7 +104,7 @@ class Entry:
         }
 
 
-def entry_of(directory: Path) -> Entry:
+def extraction_entry(directory: Path) -> Entry:
     """Return the summary of one entry."""
     state: State = "partial"
     size, modified, manifest = 0, 0.0, None
@@ -123,7 +123,7 @@ def entry_of(directory: Path) -> Entry:
     return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
 
 
-def runs_of(directory: Path) -> Entry:
+def runs_entry(directory: Path) -> Entry:
     """Return the summary of one model's runs on one task; those begun and not finished are partial."""
     finished = list(directory.glob("*/result.json"))
     names = ("", "")
@@ -235,11 +235,11 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Return the entries of the store, the latest first."""
-        return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
+        return sorted(map(extraction_entry, self._directories()), key=lambda entry: -entry.modified)
 
     def runs(self) -> list[Entry]:
         """Return the fine-tuning runs in the store, one entry per model and task, the latest first."""
-        return sorted(map(runs_of, self._directories(below="runs")), key=lambda entry: -entry.modified)
+        return sorted(map(runs_entry, self._directories(below="runs")), key=lambda entry: -entry.modified)
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each category of files in the folder; they add up to the folder's size."""
@@ -293,7 +293,7 @@ class Store:
         before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
         of_runs = [entry for entry in self.runs() if fingerprint in (None, entry.fingerprint)] if runs else []
         named = fingerprint is not None and bool(of_runs)
-        entries = of_runs + ([] if named else [*map(entry_of, self._directories(fingerprint))])
+        entries = of_runs + ([] if named else [*map(extraction_entry, self._directories(fingerprint))])
         chosen = [
             entry
             for entry in entries

@@ -29,9 +29,9 @@ from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.timing import timed
-from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
+from layerprobe.encoders.workers import SharedModel, choose_workers, leave_gpus
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.extraction.embeddings import as_read, extract_read, left_out_layers
+from layerprobe.extraction.embeddings import extract_read, left_out_layers, make_read
 from layerprobe.finetuning.outcomes import RunItems, difference, not_trained, outcomes, outputs_in, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
@@ -39,7 +39,7 @@ from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, plan_tuning, pooled_by, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol
 from layerprobe.interval import Interval
-from layerprobe.jobs.crew import Workers, crew_of, execute, results
+from layerprobe.jobs.crew import Workers, execute, make_crew, results
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.names import short_name
@@ -167,7 +167,7 @@ def find(
     at_a_time = min(jobs_at_a_time(jobs, checkpoint) for _, checkpoint in agreements)
     folders = {Store(checkpoint.asked.cache_dir).root for _, checkpoint in agreements}
     local = "here" if at_a_time == 1 else "processes"
-    machines = workers_of(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
+    machines = choose_workers(agreements[0][1].asked, *sorted(folders), count=at_a_time, ray=ray, local=local)
     import_ahead(RunWorker.__module__, machines)  # in parallel with the readings
     folds = search_folds(task, settings, checkpoints, cross_validation)
     costs = block_costs([checkpoint for _, checkpoint in agreements])
@@ -287,7 +287,7 @@ class _Runs:
 
     def __enter__(self) -> None:
         leave_gpus()  # used by the readings
-        self.crew = crew_of(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
+        self.crew = make_crew(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
         self.outcomes = self._outcomes()
 
     def __exit__(self, *_: object) -> None:
@@ -365,7 +365,7 @@ class _ModelRuns:
         read = read_curves(checkpoint, self.checked, _readings(task))
         self.comparison = None
         if references:
-            embedded, *others = (extract_read(as_read(each, self.checked)) for each in (checkpoint, *references))
+            embedded, *others = (extract_read(make_read(each, self.checked)) for each in (checkpoint, *references))
             self.comparison = compare_all(embedded, others, device=checkpoint.asked.device)
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins one layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
@@ -519,8 +519,8 @@ class _ModelRuns:
         """Return the test scores by layer before any fine-tuning; None if there are none."""
         checkpoint = self.model.checkpoint
         if self.by_cosines:  # texts embedded for the readings are not embedded again
-            checked, whole = as_read(checkpoint, self.checked).texts, as_read(checkpoint, self.task).texts
-            extract_read(as_read(checkpoint, self.task.test)._replace(earlier=(checked,)), whole=whole)
+            checked, whole = make_read(checkpoint, self.checked).texts, make_read(checkpoint, self.task).texts
+            extract_read(make_read(checkpoint, self.task.test)._replace(earlier=(checked,)), whole=whole)
         try:
             scored = score_split(checkpoint, self.task, split="test")
         except DataError:
@@ -572,7 +572,7 @@ class _ModelRuns:
                 task, protocol = replace(task, validation=pool), replace(protocol, positive_share=median(shares))
             runs = run_set(self.model, task, protocol, save_models=True)
             try:
-                with crew_of(RunWorker, (runs,)) as crew:
+                with make_crew(RunWorker, (runs,)) as crew:
                     ((run,),) = results(runs_plan((runs,), {RunJob(layer, 0): 1.0}), crew).values()
             except TrainingError as error:
                 if not is_marked(error):

@@ -23,7 +23,7 @@ from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import as_read, distinct_texts, extract_read, texts_in
+from layerprobe.extraction.embeddings import distinct_texts, extract_read, make_read, unwrap_texts
 from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
@@ -103,7 +103,7 @@ def predict(
             three blocks, or there are fewer than four texts.
         LayerProbeError: If the model cannot be loaded, or its layers cannot be compared.
     """
-    task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
+    task, data = (data, data) if isinstance(data, Task) else (None, unwrap_texts(data))
     check_choice(split, TextSplit, name="split")
     items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
@@ -112,7 +112,7 @@ def predict(
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
-    read = [as_read(source, items) for source in (checkpoint, *bases)]
+    read = [make_read(source, items) for source in (checkpoint, *bases)]
     by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # rules on CKA differ by reference
     rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
@@ -215,10 +215,10 @@ def score_untrained(
         return scores, embeddings.warnings
     task = checked_task(task)
     items, order = task.split("validation"), np.random.default_rng(0).permutation(len(task.split("validation")))
-    earlier = [as_read(checkpoint, task).texts, as_read(checkpoint, items).texts]
+    earlier = [make_read(checkpoint, task).texts, make_read(checkpoint, items).texts]
     for n in doubled(FEW_ITEMS, len(items)):
         part = replace(task, validation=items.take(sorted(order[:n].tolist())))
-        read = as_read(checkpoint, part.validation)
+        read = make_read(checkpoint, part.validation)
         embeddings = extract_read(read._replace(earlier=tuple(earlier)))
         with settings(by_item=True):
             scores = zero_shot(embeddings, part, split="validation")

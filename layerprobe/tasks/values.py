@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from layerprobe.checks import as_declared, check_choice
+from layerprobe.checks import check_choice, convert_fields
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import from_home
@@ -338,7 +338,7 @@ class TextFile:
         return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
     @property
-    def group_of(self) -> dict[str, str] | None:
+    def text_groups(self) -> dict[str, str] | None:
         """The group of each text at its first occurrence; None without groups."""
         if self.groups is None:
             return None
@@ -408,7 +408,7 @@ class TaskSettings:
         return tuple(name for name in ("skip_empty", "skip_broken") if getattr(self, name))
 
     def __post_init__(self) -> None:
-        as_declared(self)
+        convert_fields(self)
         if not self.source:
             raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
         if self.kind is not None:

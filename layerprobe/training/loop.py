@@ -22,7 +22,7 @@ from layerprobe.errors import DataError, TrainingError
 from layerprobe.files.serialisation import from_dict
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
 from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.masking import MaskedBatch, Objective, epoch_batches, rates_of
+from layerprobe.training.masking import MaskedBatch, Objective, epoch_batches, tally_rates
 from layerprobe.training.values import StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class Trainer:
         self.optimizer.zero_grad()
         sums: dict[str, Tensor] = {}
         for batch in batches:
-            losses = self.losses_of(batch)
+            losses = self.part_losses(batch)
             if losses:
                 self.weighted(losses, counts).backward()  # type: ignore[no-untyped-call]
             for part, loss in losses.items():
@@ -159,7 +159,7 @@ class Trainer:
         batch = collate(self.corpus, rows)
         return self.objective.masking.mask(batch["input_ids"], batch["attention_mask"], rng)
 
-    def losses_of(self, batch: MaskedBatch) -> dict[str, Tensor]:
+    def part_losses(self, batch: MaskedBatch) -> dict[str, Tensor]:
         """Return the summed loss of every part, except parts without positions: their mean would be NaN."""
         if not any(self.objective.counts(batch).values()):
             return {}
@@ -225,7 +225,7 @@ class Trainer:
         held_out: dict[str, float | None] = {}
         for part, summed in tallies.items():
             held_out[f"{part}_loss"] = summed["loss"] / summed["n"]
-            held_out |= {f"{part}_{name}": value for name, value in rates_of(summed).items()}
+            held_out |= {f"{part}_{name}": value for name, value in tally_rates(summed).items()}
         # the mean loss of every part since the last evaluation
         parts = [] if before else [name.removesuffix(".loss") for name in self.totals if name.endswith(".loss")]
         train = {f"{part}_loss": self.totals[f"{part}.loss"] / n for part in parts if (n := self.totals[f"{part}.n"])}

@@ -317,11 +317,11 @@ RATES = {
 }
 
 
-def rates_of(tallies: Mapping[str, float]) -> dict[str, float | None]:
+def tally_rates(tallies: Mapping[str, float]) -> dict[str, float | None]:
     """Return the rates, 0 .. 1, from the tallies of a part; None for a rate without counts.
 
     Examples:
-        >>> rates_of({"n": 8, "hits": 6})
+        >>> tally_rates({"n": 8, "hits": 6})
         {'accuracy': 0.75}
     """
     return {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import typer
-from layerprobe_cli.derive import text_of
+from layerprobe_cli.derive import field_text
 from layerprobe_cli.main import app, first_sentence
 
 from layerprobe.finetuning.values import Protocol
@@ -59,9 +59,9 @@ def test_every_option_has_a_text_that_is_a_sentence() -> None:
 
 def test_a_field_without_a_text_is_noticed() -> None:
     with pytest.raises(LookupError, match="does not document nothing"):
-        text_of("layerprobe.finetuning.values:Protocol", "nothing")
+        field_text("layerprobe.finetuning.values:Protocol", "nothing")
     with pytest.raises(LookupError, match="has no Nothing"):
-        text_of("layerprobe.finetuning.values:Nothing", "epochs")
+        field_text("layerprobe.finetuning.values:Nothing", "epochs")
     assert first_sentence("Such as 3.5 points. More.") == "Such as 3.5 points."
 
 

@@ -102,10 +102,10 @@ def test_blocks_that_do_not_exist(blocks: tuple[int, ...], checkpoint: Any) -> N
 def test_all_blocks_are_the_whole_model(checkpoint: Any) -> None:
     whole = resolve(str(checkpoint("bert")))
     assert resolve(Model(checkpoint("bert"), blocks=(1, 2, 3))).identity == whole.identity
-    cut = whole.of_blocks((1, 3))
+    cut = whole.with_blocks((1, 3))
     assert cut.identity == {**whole.identity, "blocks": (1, 3)}
-    assert cut.of_blocks((2, 3)).config.num_hidden_layers == 2
-    assert cut.of_blocks(None).config.num_hidden_layers == N_BLOCKS
+    assert cut.with_blocks((2, 3)).config.num_hidden_layers == 2
+    assert cut.with_blocks(None).config.num_hidden_layers == N_BLOCKS
     assert resolve(cut.asked).identity == cut.identity
     assert replace(cut.asked, blocks=None) == Model(str(checkpoint("bert")))
 

@@ -19,7 +19,7 @@ from layerprobe.extraction.check import examine
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.shrinking.removal import embeddings_of
+from layerprobe.shrinking.removal import block_embeddings
 from layerprobe.shrinking.teacher import tokenized
 from tests.models import TEXTS, save_tiny
 from tests.toy_task import toy_task
@@ -68,7 +68,7 @@ def test_truncated_models_are_trained_by_it(model: Model, calls: list[torch.dtyp
 
 def test_models_of_some_blocks_have_it(model: Model, calls: list[torch.dtype]) -> None:
     whole = SharedModel(resolve(model))
-    embeddings_of(whole, tokenized(whole, TEXTS), (1, 3))
+    block_embeddings(whole, tokenized(whole, TEXTS), (1, 3))
     assert set(calls) == {torch.bfloat16}
 
 

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.vocabulary import WHOLE, missing_share, rules_of
+from layerprobe.encoders.vocabulary import WHOLE, missing_share, tokenizer_rules
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
@@ -41,7 +41,7 @@ def test_texts_whose_tokens_all_stay_have_the_embeddings_of_the_whole_model(
     tokens, missing = tokens_to_keep(whole, ENGLISH, "corpus")
     assert missing == 0
     assert len(tokens) < 0.75 * len(whole.tokenizer), "expected that other languages need tokens of their own"
-    cut = whole.of_tokens(tokens)
+    cut = whole.with_tokens(tokens)
     ids = [cut.tokenizer(text)["input_ids"] for text in ENGLISH]
     assert [[tokens[i] for i in row] for row in ids] == [whole.tokenizer(text)["input_ids"] for text in ENGLISH]
     np.testing.assert_allclose(extract(cut, ENGLISH).layer(2), extract(whole, ENGLISH).layer(2), atol=1e-6)
@@ -62,10 +62,10 @@ def test_texts_whose_tokens_all_stay_have_the_embeddings_of_the_whole_model(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_token_that_went_is_spelt_with_shorter_ones(folders: dict[str, Path], family: str) -> None:
     whole = resolve(str(folders[family]))
-    few = len(rules_of(whole.tokenizer, name="it").always(whole.tokenizer, whole.config)) + 10
+    few = len(tokenizer_rules(whole.tokenizer, name="it").always(whole.tokenizer, whole.config)) + 10
     tokens, missing = tokens_to_keep(whole, ENGLISH, few)
     assert len(tokens) == few
-    cut = whole.of_tokens(tokens).tokenizer
+    cut = whole.with_tokens(tokens).tokenizer
     assert 0 < missing < 1
     assert 0 < missing_share(cut, ENGLISH) < missing_share(cut, GREEK)
     assert missing_share(whole.tokenizer, GREEK) == 0
@@ -80,7 +80,7 @@ def test_more_texts_keep_more_tokens_and_the_most_frequent_first(folders: dict[s
     whole = resolve(str(folders["wordpiece"]))
     of_one, of_all = (set(tokens_to_keep(whole, texts, "corpus")[0]) for texts in (ENGLISH, [*ENGLISH, *GREEK]))
     assert of_one < of_all
-    always = rules_of(whole.tokenizer, name="it").always(whole.tokenizer, whole.config)
+    always = tokenizer_rules(whole.tokenizer, name="it").always(whole.tokenizer, whole.config)
     words = {whole.tokenizer.convert_tokens_to_ids(word): ENGLISH.count(word) for word in ("The", "horses")}
     one_more, _ = tokens_to_keep(whole, ENGLISH, len(always) + 1)
     (first,) = {*one_more} - always
@@ -99,8 +99,8 @@ def test_blocks_and_tokens_go_together(folders: dict[str, Path]) -> None:
         load_encoder(model).description
         for model in (
             Model(str(folders["wordpiece"]), tokens=tokens, blocks=(2,)),
-            whole.of_blocks((2,)).of_tokens(tokens),
-            whole.of_tokens(tokens).of_blocks((2,)),
+            whole.with_blocks((2,)).with_tokens(tokens),
+            whole.with_tokens(tokens).with_blocks((2,)),
         )
     }
     assert both.vocabulary == (len(tokens), len(whole.tokenizer))
@@ -108,9 +108,9 @@ def test_blocks_and_tokens_go_together(folders: dict[str, Path]) -> None:
     wholly = load_encoder(whole).description.parameters
     assert both.whole_parameters == wholly
     assert both.parameters[0] == wholly[0] - 16 * (len(whole.tokenizer) + 3 - len(tokens))
-    assert whole.of_tokens(tokens).of_blocks(None).asked.tokens == tokens
+    assert whole.with_tokens(tokens).with_blocks(None).asked.tokens == tokens
     with pytest.raises(ModelError, match="expected a model with all of its tokens"):
-        whole.of_tokens(tokens).of_tokens(tokens)
+        whole.with_tokens(tokens).with_tokens(tokens)
 
 
 def test_a_loaded_model_is_not_changed(folders: dict[str, Path]) -> None:
@@ -118,7 +118,7 @@ def test_a_loaded_model_is_not_changed(folders: dict[str, Path]) -> None:
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     rows = len(model.get_input_embeddings().weight)
     tokens, _ = tokens_to_keep(resolve((model, tokenizer)), ENGLISH, "corpus")
-    encoder = load_encoder(resolve((model, tokenizer)).of_tokens(tokens), share=True)
+    encoder = load_encoder(resolve((model, tokenizer)).with_tokens(tokens), share=True)
     assert len(encoder.model.get_input_embeddings().weight) == len(tokens)
     assert len(model.get_input_embeddings().weight) == model.config.vocab_size == rows
     assert len(tokenizer) > len(tokens)
@@ -130,7 +130,7 @@ def test_texts_of_another_language_are_warned_of_once(folders: dict[str, Path], 
     out = tmp_path / "export"
     export_model(Model(str(folders["unigram"]), tokens=tokens), out, layer=2)
     assert (out / f"{WHOLE}.json").is_file()
-    for model in (whole.of_tokens(tokens), str(out)):
+    for model in (whole.with_tokens(tokens), str(out)):
         assert extract(model, ENGLISH).warnings == ()
         (warning,) = extract(model, GREEK).warnings
         assert f"% of their tokens were removed from its vocabulary, which has {len(tokens)} of" in warning
@@ -164,4 +164,4 @@ def test_a_model_that_reads_ids_otherwise_is_refused(folders: dict[str, Path], m
 
     monkeypatch.setattr(torch.nn.Embedding, "forward", forward)
     with pytest.raises(ModelError, match=f"with only {len(tokens)} tokens, texts of these tokens have other states"):
-        load_encoder(whole.of_tokens(tokens))
+        load_encoder(whole.with_tokens(tokens))

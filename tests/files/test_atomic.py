@@ -15,11 +15,11 @@ import layerprobe as lp
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import atomic as files
 from layerprobe.files.atomic import (
+    file_sha256,
     locked,
     make_directory,
     problem_with,
     remove_leftovers,
-    sha256_of,
     store_errors,
     write_whole,
 )
@@ -210,7 +210,7 @@ def test_a_lock_is_for_one_alone(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
-    sha256 = sha256_of(path)
+    sha256 = file_sha256(path)
     assert sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
     assert problem_with(path, size=3, sha256=sha256) is None
     assert problem_with(path, size=3, sha256=None) is None
@@ -232,21 +232,21 @@ def test_a_checksum_is_remembered_while_nothing_writes_to_the_file(
 
     def counting(path: Path) -> str:
         read.append(path)
-        return sha256_of(path)
+        return file_sha256(path)
 
-    monkeypatch.setattr(files, "sha256_of", counting)
+    monkeypatch.setattr(files, "file_sha256", counting)
     for _ in range(2):
-        assert files.known_sha256(path) == sha256_of(path)
+        assert files.known_sha256(path) == file_sha256(path)
     assert len(read) == 2  # it was written just now, and could be written again without another time
     monkeypatch.setattr(files, "_RECENT", 0.0)
     for _ in range(2):
-        assert files.known_sha256(path) == sha256_of(path)
+        assert files.known_sha256(path) == file_sha256(path)
     assert len(read) == 3
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     time.sleep(0.05)
     path.write_bytes(b"abd")
     os.utime(path, ns=times)
-    assert files.known_sha256(path) == sha256_of(path)
+    assert files.known_sha256(path) == file_sha256(path)
     assert len(read) == 4
 
 

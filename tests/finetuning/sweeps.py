@@ -22,7 +22,7 @@ from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import Share, crew_of, results
+from layerprobe.jobs.crew import Share, make_crew, results
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 
@@ -60,7 +60,7 @@ def runs_of(load: Callable[[], Encoder], folder: Path, task: Task, protocol: Pro
 
 def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False) -> Runs:
     """Make a run, or read it."""
-    with crew_of(RunWorker, (runs,)) as crew, settings():
+    with make_crew(RunWorker, (runs,)) as crew, settings():
         (run,) = results(runs_plan((runs,), {RunJob(layer, seed, scan=scan): 1.0}), crew).values()
     return run
 
@@ -68,7 +68,7 @@ def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False) -> Runs:
 def fine_tuned(runs: RunSet, layers: Sequence[int], *, seeds: Sequence[int]) -> list[FineTuningRun]:
     """Make the runs of some layers with some seeds, or read them."""
     jobs = {RunJob(layer, seed): layer + 1.0 for seed in seeds for layer in layers}
-    with crew_of(RunWorker, (runs,)) as crew:
+    with make_crew(RunWorker, (runs,)) as crew:
         return [run for (run,) in results(runs_plan((runs,), jobs), crew).values()]
 
 

@@ -18,7 +18,7 @@ import torch
 
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
+from layerprobe.encoders.workers import SharedModel, choose_workers, taken_over
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
@@ -318,10 +318,10 @@ def test_there_is_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None
         "layerprobe.encoders.workers.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
     )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert workers_of(Model(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
-    assert workers_of(Model(device="cuda:1"), local="processes").devices == ("cuda:1",)
-    assert workers_of(Model(device="cpu"), local="processes").devices == ("cpu",)
-    assert workers_of(Model(), ray="local").gpus == 1
+    assert choose_workers(Model(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
+    assert choose_workers(Model(device="cuda:1"), local="processes").devices == ("cuda:1",)
+    assert choose_workers(Model(device="cpu"), local="processes").devices == ("cpu",)
+    assert choose_workers(Model(), ray="local").gpus == 1
 
 
 def test_a_worker_refuses_what_computes_something_else() -> None:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import make_directory, write_whole
-from layerprobe.jobs.crew import Begin, Plan, Share, Workers, crew_of, execute
+from layerprobe.jobs.crew import Begin, Plan, Share, Workers, execute, make_crew
 
 
 def done(
@@ -28,7 +28,7 @@ def done(
     """Give jobs of one cost with their answers, by one process unless there are other workers."""
     plan: Plan[Any, Any] = Plan(jobs=dict.fromkeys(jobs, 1.0), label="is at {}".format)
     workers = workers or Workers(executor="processes")
-    with crew_of(begin, setting, workers, most=len(plan.jobs)) as crew:
+    with make_crew(begin, setting, workers, most=len(plan.jobs)) as crew:
         yield from execute(plan, crew)
 
 

@@ -8,7 +8,7 @@ import pytest
 from layerprobe.context import report, settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import Crew, Message, Plan, Share, Worker, Workers, crew_of, execute, results
+from layerprobe.jobs.crew import Crew, Message, Plan, Share, Worker, Workers, execute, make_crew, results
 from layerprobe.jobs.processes import shares
 from tests.jobs import pool_jobs
 
@@ -31,20 +31,20 @@ class Upper:
 
 def test_what_is_there_is_given_and_not_done() -> None:
     plan = Plan(jobs=COSTS, done={"long": "there"}.get)
-    with crew_of(Upper, {}) as crew:
+    with make_crew(Upper, {}) as crew:
         assert list(execute(plan, crew)) == [("long", "there"), ("short", "SHORT"), ("middle", "MIDDLE")]
         assert list(execute(plan, crew, done=["long", "short"])) == [("middle", "MIDDLE")]
         assert results(plan, crew) == {"short": "SHORT", "long": "there", "middle": "MIDDLE"}
 
 
 def test_a_crew_without_a_job_does_not_begin() -> None:
-    with crew_of(pool_jobs.raising_at_start, "here") as crew:
+    with make_crew(pool_jobs.raising_at_start, "here") as crew:
         assert results(Plan(jobs=COSTS, done=str.upper), crew) == {job: job.upper() for job in COSTS}
 
 
 def test_a_failure_is_a_value() -> None:
     failures = {"long": TrainingError("the loss became nan")}
-    with crew_of(Upper, failures) as crew:
+    with make_crew(Upper, failures) as crew:
         answers: dict[str, Any] = dict(execute(Plan(jobs=COSTS), crew))
         assert answers == {"short": "SHORT", "long": failures["long"], "middle": "MIDDLE"}
         with pytest.raises(TrainingError, match="the loss became nan"):
@@ -53,20 +53,20 @@ def test_a_failure_is_a_value() -> None:
 
 @pytest.mark.parametrize("error", [StoreError("the disk is full"), ValueError("a mistake")])
 def test_what_ends_the_worker_ends_all_here(error: Exception) -> None:
-    with crew_of(Upper, {"long": error}) as crew, pytest.raises(type(error), match=str(error)):
+    with make_crew(Upper, {"long": error}) as crew, pytest.raises(type(error), match=str(error)):
         list(execute(Plan(jobs=COSTS), crew))
 
 
 def test_progress_is_the_share_of_the_cost() -> None:
     calls: list[tuple[str, float, float]] = []
-    with crew_of(Upper, {}) as crew:
+    with make_crew(Upper, {}) as crew:
         plan: Plan[str, str] = Plan(jobs=COSTS, done={"long": "there"}.get, unit="words")
         with settings(progress=lambda *call: calls.append(call)):
             results(plan, crew)
     assert calls == [("half", 4.5, 7.0), ("half", 6.0, 7.0)]
     calls.clear()
     noting = settings(progress=lambda *call: calls.append(call))
-    with crew_of(pool_jobs.doubling, "", Workers(executor="processes")) as crew, noting:
+    with make_crew(pool_jobs.doubling, "", Workers(executor="processes")) as crew, noting:
         results(Plan(jobs={1: 1.0, 2: 3.0}, unit="numbers"), crew)
     assert calls == [("numbers", 3.0, 4.0), ("numbers", 4.0, 4.0)]
 
@@ -101,7 +101,7 @@ def test_what_others_have_begun_is_done_when_a_job_ends() -> None:
 
 
 def test_processes_begin_the_longest_first() -> None:
-    with crew_of(pool_jobs.doubling, "", Workers(executor="processes")) as crew:
+    with make_crew(pool_jobs.doubling, "", Workers(executor="processes")) as crew:
         assert [job for job, _ in execute(Plan(jobs={1: 1.0, 2: 4.0, 3: 2.0, 4: 4.0}), crew)] == [2, 4, 3, 1]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.profiling.run import check_findings, scores_of, side_by_side
+from layerprobe.profiling.run import check_findings, side_by_side, tuned_scores
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.document import render
@@ -148,7 +148,7 @@ def test_a_finding_of_another_model_is_refused(finding: Finding) -> None:
     with pytest.raises(DataError, match="expected a finding for the profiled model, got one for google/electra"):
         check_findings([finding], [other])
     random = dataclasses.replace(other, revision=finding.model.revision, random_init=3)
-    assert scores_of([finding], random) == {}
+    assert tuned_scores([finding], random) == {}
 
 
 def test_profiles_of_different_shapes_are_refused() -> None:

@@ -13,7 +13,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.shrinking.removal import embeddings_of, evenly_spaced, removal_order
+from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement, tokenized
 from tests.few import few
 from tests.models import save_tiny
@@ -53,14 +53,14 @@ def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monke
     folder = str(save_tiny("bert", tmp_path / "model"))
     model = Model(folder, prompt="fox: ", pooling="cls")
     stored, whole = extract(model, TEXTS), SharedModel(resolve(model))
-    embeddings = embeddings_of(whole, tokenized(whole, TEXTS), (1, 2, 3))
+    embeddings = block_embeddings(whole, tokenized(whole, TEXTS), (1, 2, 3))
     np.testing.assert_allclose(embeddings, stored.layer(3), atol=1e-4)
 
 
 def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SharedModel(resolve(str(save_tiny("bert", tmp_path))))
     tokens = tokenized(whole, TEXTS)
-    expected, model = embeddings_of(whole, tokens, (1, 2, 3)), whole.encoder.model
+    expected, model = block_embeddings(whole, tokens, (1, 2, 3)), whole.encoder.model
     forward = model.forward
 
     def limited(input_ids: torch.Tensor, **batch: torch.Tensor) -> Any:
@@ -69,7 +69,7 @@ def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.
         return forward(input_ids=input_ids, **batch)
 
     monkeypatch.setattr(model, "forward", limited)
-    np.testing.assert_allclose(embeddings_of(whole, tokens, (1, 2, 3)), expected, atol=1e-5)
+    np.testing.assert_allclose(block_embeddings(whole, tokens, (1, 2, 3)), expected, atol=1e-5)
 
 
 def test_a_model_whose_blocks_cannot_be_taken_out(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monk
         raise ModelError("it has no graph")
 
     monkeypatch.setattr(points_lost, "int8_graphs", no_graph)
-    few = SharedModel(model.of_blocks((1, 4)))
+    few = SharedModel(model.with_blocks((1, 4)))
     wide, narrow = measured(folder, [SharedModel(model), few], (1, 4), task)
     scored = score(Model(folder, blocks=(1, 4)), task)
     assert wide.score == pytest.approx(scored.scores[-1], abs=0.01)

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files.atomic import sha256_of
+from layerprobe.files.atomic import file_sha256
 from layerprobe.files.serialisation import from_dict
 from layerprobe.store.manifest import Manifest, sample_ids, write_manifest
 from layerprobe.store.store import Store
@@ -195,7 +195,7 @@ def test_a_header_of_another_dtype_is_damage(store, texts, fill, key_of):
     manifest = json.loads((half.directory / "manifest.json").read_text())
     for path, file in zip(shards_of(full), manifest["shards"], strict=True):
         (half.directory / path.name).write_bytes(path.read_bytes())
-        file.update(bytes=path.stat().st_size, sha256=sha256_of(path))
+        file.update(bytes=path.stat().st_size, sha256=file_sha256(path))
     write_manifest(half.directory, from_dict(Manifest, {k: v for k, v in manifest.items() if k != "checksum"}))
     with pytest.raises(DamagedStoreError, match=r"its header is garbled .expected F16 of shape .2, 4., got F32"):
         store.open(key_of(texts, store_dtype="float16"))

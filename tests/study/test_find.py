@@ -24,7 +24,7 @@ from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import HERE, crew_of
+from layerprobe.jobs.crew import HERE, make_crew
 from layerprobe.readings.source import read_curves
 from layerprobe.results.conclusion import Fact, Verdict
 from layerprobe.search.ask import score_errors
@@ -232,7 +232,7 @@ def test_a_run_beside_which_no_other_is_made_has_all_processors(
     monkeypatch.setattr(find_module.LayerSearch, "ask", asking)
     monkeypatch.setattr(find_module, "runs_plan", planned)
     monkeypatch.setattr(find_module, "import_ahead", lambda *_: None)
-    monkeypatch.setattr(find_module, "crew_of", lambda begin, sets, *_, **__: crew_of(begin, sets))
+    monkeypatch.setattr(find_module, "make_crew", lambda begin, sets, *_, **__: make_crew(begin, sets))
     found(six, tmp_path, budget=0.3, jobs=2)
     assert [job.alone for job in plans[0]] == [False, False, True, True]
 
@@ -482,7 +482,7 @@ def test_runs_begin_when_the_gpu_holds_nothing_of_the_readings(
     monkeypatch.setattr(first_use, "load_encoder", loading)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(sum(each() is not None for each in loaded)))
-    monkeypatch.setattr(find_module, "crew_of", refused)
+    monkeypatch.setattr(find_module, "make_crew", refused)
     with pytest.raises(TrainingError, match=r"begun after \[0\]"):
         found(six, tmp_path)
     assert loaded

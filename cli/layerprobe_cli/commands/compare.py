@@ -13,7 +13,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import FILES, stacked
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import names_of, usage
+from layerprobe_cli.derive import complete_names, usage
 from layerprobe_cli.shell import Done, PageCall, below, file_to_write
 
 Compared = Annotated[
@@ -32,7 +32,7 @@ def compare(
     measure: Annotated[
         list[str] | None,
         "Comparison",
-        {"metavar": "NAME", "autocompletion": names_of("layerprobe.similarity.registry:MEASURES")},
+        {"metavar": "NAME", "autocompletion": complete_names("layerprobe.similarity.registry:MEASURES")},
     ] = None,
     neighbours: Annotated[int | None, "Comparison", {"min": 1}] = None,
     reference_random_init: Annotated[int | None, "Comparison", {"metavar": "SEED", "min": 0}] = None,
@@ -89,7 +89,7 @@ def compare(
     seeded = zip(against, seeds, strict=False)
     asked = [Model(name, random_init=seed, end_token=model.end_token).like(model) for name, seed in seeded]
     checkpoint, *checkpoints = resolve_all([*o.resolved(model), *asked])
-    items, groups = source.items(data), source.group_of(data)
+    items, groups = source.items(data), source.text_groups(data)
     call.data(checkpoint, data, texts=items.texts, learns=False)
     with part(start=0, share=EMBEDDED, whole=1):
         tested, *bases = in_parts(lambda model: extract(model, items), (checkpoint, *checkpoints))

@@ -77,7 +77,7 @@ def find(
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
         further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
     settings: dict[str, Any] = {**search, "against_last": against_last, "final": final}
-    settings["protocol"] = o.protocol_of(model, tuning)
+    settings["protocol"] = o.make_protocol(model, tuning)
     call.data(checkpoints, task)
     planned = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
     call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **planned), dry_run=dry_run)

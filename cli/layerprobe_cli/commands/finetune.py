@@ -66,7 +66,7 @@ def finetune(
     from layerprobe.results.estimate import Estimate, together
 
     checkpoints = o.resolved(model, others, tasks[0].readable)
-    protocol = o.protocol_of(model, tuning)
+    protocol = o.make_protocol(model, tuning)
     chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
     for task in tasks:
         of = task.name if len(tasks) > 1 else ""

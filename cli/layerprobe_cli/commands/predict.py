@@ -52,7 +52,7 @@ def predict(
         data,
         reference=reference.specs(model),
         rule=rule,
-        groups=source.group_of(data),
+        groups=source.text_groups(data),
         split=source.split,
         n_texts=n_texts,
         **settings,
@@ -87,7 +87,7 @@ def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
 
     task = data if isinstance(data, Task) else None
     wanted = [name for name, reading in READINGS.usable().items() if reading.alone or (task and reading.labelled)]
-    curves = read_curves(checkpoint, source.items(data), wanted, task=task, groups=source.group_of(data))
+    curves = read_curves(checkpoint, source.items(data), wanted, task=task, groups=source.text_groups(data))
     left_out = left_out_layers(checkpoint.label, checkpoint.pooling, *layers_read(curves)) if curves else ()
     return Done(
         result=curves,

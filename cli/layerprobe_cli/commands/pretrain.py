@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import Group, names_of
+from layerprobe_cli.derive import Group, complete_names
 from layerprobe_cli.shell import Call, Done, new_folder
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ Training = Annotated[
         objective={
             "panel": None,
             "metavar": "NAME",
-            "autocompletion": names_of("layerprobe.lab.pretraining.values:OBJECTIVES"),
+            "autocompletion": complete_names("layerprobe.lab.pretraining.values:OBJECTIVES"),
             "help": "What the encoder is trained for: {objectives}.",
         },
     ),

@@ -9,7 +9,7 @@ import typer
 
 from layerprobe.checks import check_seeds
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import names_of
+from layerprobe_cli.derive import complete_names
 from layerprobe_cli.shell import Call, Done
 
 
@@ -20,7 +20,7 @@ def reproduce(
         {
             "argument": True,
             "metavar": "NAME",
-            "autocompletion": names_of("layerprobe.lab.reproduction.paper:experiments"),
+            "autocompletion": complete_names("layerprobe.lab.reproduction.paper:experiments"),
         },
     ],
     dry_run: bool = False,
@@ -53,7 +53,7 @@ def reproduce(
     from layerprobe.lab.reproduction.paper import FirstSteps, experiment, plan_experiment, run_models
     from layerprobe.tasks.values import TaskSettings
 
-    chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
+    chosen, in_place, listed = experiment(name), _parse_models(models), check_seeds(seeds)
     data: FirstSteps = {
         "word similarity": [str(words)] if words else [],
         "domain adaptation": list(map(str, corpus or ())),
@@ -78,7 +78,7 @@ def reproduce(
     return Done(result=done)
 
 
-def _in_place(models: str | None) -> dict[str, str] | None:
+def _parse_models(models: str | None) -> dict[str, str] | None:
     """Return what `ID,ID=OTHER` says: a model of the paper to what is run in its place."""
     if models is None:
         return None

@@ -88,7 +88,7 @@ def shrink(
         call.refuse(call.given(o.TASK) - READ_OF_TEXTS, "without --task")
     task = o.load(source) if source else None
 
-    from layerprobe.export.checkpoint import check_target, says
+    from layerprobe.export.checkpoint import check_target, has_text
     from layerprobe.files.serialisation import digest
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.store.manifest import texts_digest
@@ -110,7 +110,7 @@ def shrink(
     }
     of = [checkpoint.identity, texts_digest(corpus.texts), None if task is None else task.digest, how]
     mark = f"Digest of all that it depends on: {digest(of)}."
-    written = out is not None and not overwrite and says(out, mark)  # by this command, which was ended after that
+    written = out is not None and not overwrite and has_text(out, mark)  # by this command, which was ended after that
     if out is not None and not written:
         check_target(out, overwrite=overwrite)  # before anything is trained
     call.notes(corpus.notes, corpus.warnings)

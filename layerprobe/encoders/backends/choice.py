@@ -95,7 +95,7 @@ ROUNDS, SECONDS = (7, 15), 10.0
 """Smallest and largest number of rounds, and the seconds after which no further round starts."""
 
 
-def graph_of(encoder: Encoder, model: Resolved) -> Graph | None:
+def backend_graph(encoder: Encoder, model: Resolved) -> Graph | None:
     """Return the graph that computes an encoder's embeddings with its chosen backend; None: torch.
 
     With auto, libraries that are missing, or do not match torch for the model, are skipped.
@@ -188,12 +188,12 @@ def timed_rounds(
     batches = [collate(tokens, rows) for rows in token_batches(lengths, budget=budget, same_length=alike)]
     layers = PooledLayers(encoder, model.pooling)
 
-    def by_torch() -> None:
+    def run_torch() -> None:
         with encoder.precision():
             for batch in batches:
                 layers(**batch)
 
     runs = {name: lambda graph=graph: [graph.run(batch) for batch in batches] for name, graph in graphs.items()}
-    ways: dict[str, Callable[[], object]] = {TORCH: by_torch, **runs}
+    ways: dict[str, Callable[[], object]] = {TORCH: run_torch, **runs}
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     return lengths, timed(ways, rounds=ROUNDS[0], most=ROUNDS[1], max_seconds=SECONDS, clock=clock)

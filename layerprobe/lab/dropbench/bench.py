@@ -123,7 +123,7 @@ def bench_predictors(
     if unknown := [name for name in budgets if name not in present]:
         raise DataError(f"expected budgets among {', '.join(present)}, got {', '.join(unknown)}")
     if rules is None:
-        readings = readings_in(zoo.entries)
+        readings = zoo_readings(zoo.entries)
         rules = rules_for(readings, published_rules(readings))
     strategies = training_strategies() if strategies is None else strategies
     return Bench(
@@ -138,7 +138,7 @@ def bench_predictors(
     )
 
 
-def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
+def zoo_readings(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
     """Return the readings with numbers in at least one entry, by name.
 
     The direction of an unregistered reading is unknown.
@@ -288,24 +288,24 @@ def tuned_rules() -> list[Rule]:
     """
     models = known_models(BUDGET)
 
-    def as_tuned(rule: Rule) -> Rule:
+    def fix_rule(rule: Rule) -> Rule:
         predict = fitted(rule, models)
         curves = tuple(REFERENCE if name == CKA else name for name in rule.curves)
         return replace(
             rule,
             curves=curves,
-            make=lambda: lambda model: predict(as_read(model)),
+            make=lambda: lambda model: predict(read_like_predict(model)),
             choose=nothing_to_choose,
             parameters=0,
         )
 
-    return [as_tuned(rule) for rule in (*depth_rules({}, []), *fittable_rules())]
+    return [fix_rule(rule) for rule in (*depth_rules({}, []), *fittable_rules())]
 
 
 def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
     """Return parameter-free rules on readings that these models have and the tuning zoos lack."""
     tuned_on = {name for entry in read_zoo().entries for name in entry.curves}
-    new = {name: reading for name, reading in readings_in(entries).items() if name not in tuned_on}
+    new = {name: reading for name, reading in zoo_readings(entries).items() if name not in tuned_on}
     return [rule for rule in rules_for(new, published_rules(new)) if rule.curves and not rule.parameters]
 
 
@@ -313,7 +313,7 @@ def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
 def fittable_rules() -> list[Rule]:
     """Return the rules that read one model and one reference."""
     models = known_models(BUDGET)
-    readings = {name.replace(REFERENCE, CKA): reading for name, reading in readings_in(read_zoo().entries).items()}
+    readings = {name.replace(REFERENCE, CKA): reading for name, reading in zoo_readings(read_zoo().entries).items()}
     rules = rules_for({name: reading for name, reading in readings.items() if not name.startswith(cka_with(""))})
     return [rule for rule in rules if rule.curves and obstacle(rule, models) is None]
 
@@ -326,10 +326,10 @@ def known_models(budget: str) -> list[KnownDrop]:
     if not models:
         names = dict.fromkeys(name for entry in entries for name in entry.budgets)
         raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
-    return [replace(case, model=as_read(case.model)) for case in models]
+    return [replace(case, model=read_like_predict(case.model)) for case in models]
 
 
-def as_read(model: ModelCurves) -> ModelCurves:
+def read_like_predict(model: ModelCurves) -> ModelCurves:
     """Return a zoo's model as `predict` sees one: with one reference, whose CKA has no suffix."""
     curves = {name.replace(REFERENCE, CKA): curve for name, curve in model.curves.items()}
     return ModelCurves(

@@ -144,7 +144,7 @@ class Bench(Shown):
             "left": len(scores.left_out),
         }
         facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
-        answer, *others = map(self._best_of, reversed(self.budgets))
+        answer, *others = map(self._check_best, reversed(self.budgets))
         checks = [Check(name="redrawn", passed=None, names={"clusters": scores.clusters})]
         if scores.left_out:
             checks.append(Check(name="rules left out", passed=None))
@@ -154,10 +154,10 @@ class Bench(Shown):
             verdict={True: Verdict.DECIDED, False: Verdict.FAILED, None: Verdict.UNDECIDED}[answer.passed],
             facts={**answer.facts, **facts},
             names=answer.names,
-            checks=(*self._chosen_anew(scores, answer), *others, *checks),
+            checks=(*self._check_reselected(scores, answer), *others, *checks),
         )
 
-    def _best_of(self, scores: BudgetScores) -> Check:
+    def _check_best(self, scores: BudgetScores) -> Check:
         """Return whether the best rule under a budget beats rules that read no model, with the best search."""
         rule, control = best_rule(scores), best_control(scores)
         if rule is None or control is None:
@@ -170,7 +170,7 @@ class Bench(Shown):
             names["search_name"] = search.name
         return Check(name="another budget", passed=is_better(rule, control), facts=facts, names=names)
 
-    def _chosen_anew(self, scores: BudgetScores, answer: Check) -> Iterator[Check]:
+    def _check_reselected(self, scores: BudgetScores, answer: Check) -> Iterator[Check]:
         """Yield whether the rule selected by the other families beats rules that read no model."""
         for row in scores.strategies:
             if row.name == CHOSEN_ANEW and "control" in answer.facts:

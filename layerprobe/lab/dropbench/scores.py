@@ -92,8 +92,8 @@ class Redraws:
         return totals
 
     def score(self, above: Array, below: Array) -> Statistic | None:
-        """Return the score of (draws,) ratios, see `score_of`."""
-        return self.score_of(ratio(above, below))
+        """Return the score of (draws,) ratios, see `statistic`."""
+        return self.statistic(ratio(above, below))
 
     def mean(self, values: Iterable[float] | Array) -> Statistic:
         """Return the mean of (models,) values."""
@@ -110,11 +110,11 @@ class Redraws:
 
     def quantile(self, values: Array, share: float = 0.5) -> Statistic:
         """Return a quantile of (models,) values, by default the median."""
-        quantile = self.score_of(weighted_quantiles(values, self.counts, share))
+        quantile = self.statistic(weighted_quantiles(values, self.counts, share))
         assert quantile is not None
         return quantile
 
-    def score_of(self, values: Array) -> Statistic | None:
+    def statistic(self, values: Array) -> Statistic | None:
         """Return the first of (draws,) values with percentiles of the others; None if undefined."""
         value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
         if np.isnan(value):

@@ -76,7 +76,7 @@ class Recorded:
         metrics = self.entry.metrics
         return metrics[INFONCE].values if self.searchable and INFONCE in metrics else None
 
-    def best_of(self, layers: Iterable[int], seeds: tuple[int, ...]) -> Answer:
+    def pick_best(self, layers: Iterable[int], seeds: tuple[int, ...]) -> Answer:
         """Return the layer with the highest validation mean over seeds, for a run of every layer with every seed."""
         tried = sorted(layers)
         means = np.array(self.tuned.validation)[np.ix_(tried, seeds)].mean(axis=1).tolist()
@@ -193,7 +193,7 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
 
     def choices(model: Recorded) -> Iterator[Answer]:
         layers = range(model.n_layers - 1, -1 if step == 1 else 0, -step)
-        return (model.best_of(layers, seeds) for seeds in _subsets(len(model.tuned.seeds), n_seeds))
+        return (model.pick_best(layers, seeds) for seeds in _subsets(len(model.tuned.seeds), n_seeds))
 
     name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
@@ -215,7 +215,7 @@ def once(budget: float) -> Strategy:
         order = sorted(range(model.n_layers), key=lambda layer: (-infonce[layer], layer))
         layers = _affordable(order, budget * model.full_sweep)
         for seed in range(len(model.tuned.seeds)):
-            yield model.best_of(layers, (seed,))
+            yield model.pick_best(layers, (seed,))
 
     name = f"one seed at the layers of highest {INFONCE}, {100 * budget:.0f} %"
     return _strategy(name, "the simplest use of the reading", choices)

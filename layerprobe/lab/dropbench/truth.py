@@ -23,7 +23,7 @@ from scipy import stats
 from layerprobe.checks import LEVEL
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.zoo import TWIN, TunedLayers, ZooEntry
-from layerprobe.names import in_percent
+from layerprobe.names import percentage
 from layerprobe.prediction.values import Truth
 from layerprobe.results.charts import Quantity
 from layerprobe.results.table import Table, columns_of
@@ -137,7 +137,7 @@ def item_variance(tuned: TunedLayers, first: int, second: int) -> float | None:
     """Return the variance over test items of the difference of two layers, without noise of seeds; None if unknown."""
     if tuned.test_errors is None:
         return None
-    common = tuned.test_errors.of_layers
+    common = tuned.test_errors.layer_covariance
     return max(float(common[first, first] + common[second, second] - 2 * common[first, second]), 0.0)
 
 
@@ -198,7 +198,7 @@ def _errors_of_means(tuned: TunedLayers) -> Array:
     normal, chi2 = _standard_draws(n, _seed_freedom(tuned))
     drawn: Array = normal[0] * math.sqrt((seed_variance(tuned) or 0.0) / n_seeds) / np.sqrt(chi2)[:, None]
     if tuned.test_errors is not None:
-        values, vectors = np.linalg.eigh(tuned.test_errors.of_layers)
+        values, vectors = np.linalg.eigh(tuned.test_errors.layer_covariance)
         drawn += normal[1] @ (vectors * np.sqrt(np.maximum(values, 0))).T
     return drawn
 
@@ -292,7 +292,7 @@ def effects_table(effects: Sequence[ObjectiveEffect], level: float) -> Table:
             column("seeds", lambda effect: effect.values, form="+.2f", shown=False),
             column("twin", lambda effect: fmean(effect.twins), title="twin's drop", form="+.2f", quantity=quantity),
             column("difference", lambda effect: effect.mean, form="+.2f"),
-            column("interval", title=f"{in_percent(level)} interval", form="+.2f", interval=True),
+            column("interval", title=f"{percentage(level)} interval", form="+.2f", interval=True),
             column("pairs", lambda effect: len(effect.values)),
         ),
         title="Differences from the MLM twin: points, best layer less last layer",

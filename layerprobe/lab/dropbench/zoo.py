@@ -46,7 +46,7 @@ class ItemErrors:
     """Weighting of these scans."""
 
     @property
-    def of_layers(self) -> NDArray[np.float64]:
+    def layer_covariance(self) -> NDArray[np.float64]:
         """Covariance of mean TMFT scores over infinitely many seeds, (layers, layers)."""
         n_layers = len(self.own)
         whole = np.zeros((n_layers, n_layers))
@@ -57,7 +57,7 @@ class ItemErrors:
     def covariance(self, runs: Sequence[RunName]) -> NDArray[np.float64]:
         """Return the covariance of the scores of different runs over items, (runs, runs)."""
         layers = [layer for layer, _ in runs]
-        covariance: NDArray[np.float64] = self.of_layers[np.ix_(layers, layers)]
+        covariance: NDArray[np.float64] = self.layer_covariance[np.ix_(layers, layers)]
         return covariance + np.diag([self.own[layer] for layer in layers])
 
 

@@ -66,7 +66,7 @@ def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, maskin
         return OBJECTIVES[protocol.objective].build(encoder, protocol, masking)
 
 
-def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
+def make_masking(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
     """Return the selection of tokens, the same for every objective.
 
     As in the code of BERT and ELECTRA, only [CLS], [SEP] and padding are never selected, nor a [MASK] in a text, as in

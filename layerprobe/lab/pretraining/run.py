@@ -34,7 +34,7 @@ from layerprobe.lab.pretraining.models import (
     build_objective,
     content_digest,
     count,
-    masking_of,
+    make_masking,
     save_models,
     train_tokenizer,
     word_tokenizer,
@@ -151,7 +151,7 @@ def pretrain(
     if dtype == "auto" and resolve_device(device).type != "cuda":
         dtype = "float32"
     protocol, options = protocol or PretrainingProtocol(), Model(device=device, dtype=dtype)
-    file = texts_of(corpus, protocol)
+    file = corpus_texts(corpus, protocol)
     texts = tuple(dict.fromkeys(file.texts))
     texts_digest = digest(texts)
     of_texts = file.embedded or PRETRAINING_TEXTS_VERSION
@@ -226,7 +226,7 @@ def _language() -> Language:
     return Language(seed=LANGUAGE_SEED)
 
 
-def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
+def corpus_texts(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     """Return the texts of a corpus; for the embedded language as many as training reads."""
     if isinstance(corpus, TextFile):
         return corpus
@@ -279,7 +279,7 @@ def prepare(
     encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
     trainer = None
     if OBJECTIVES[protocol.objective].builder is not None:
-        objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
+        objective = build_objective(encoder, protocol, make_masking(protocol, tokenizer), seed=seed).to(device)
         trainer = Trainer(
             objective,
             corpus,

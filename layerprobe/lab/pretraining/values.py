@@ -206,7 +206,7 @@ class PretrainingProtocol:
         return self.size.scaled(self.generator_size) if self.has_generator else None
 
 
-def _made_by(training: Pretraining | Adaptation) -> dict[str, str]:
+def _provenance(training: Pretraining | Adaptation) -> dict[str, str]:
     """Return the settings of a training, its device and its versions."""
     settings = to_dict(training.protocol).items()
     return {
@@ -291,7 +291,7 @@ class Pretraining(Shown):
     @property
     def sources(self) -> dict[str, str]:
         """The corpus, settings and versions."""
-        return {"Corpus": f"{self.corpus} (sha256 {self.corpus_digest})"} | _made_by(self)
+        return {"Corpus": f"{self.corpus} (sha256 {self.corpus_digest})"} | _provenance(self)
 
     @property
     def table(self) -> Table:
@@ -421,7 +421,7 @@ class Adaptation(Shown):
     @property
     def sources(self) -> dict[str, str]:
         """The model, the texts, settings and versions."""
-        return described(self.model) | _made_by(self) | {"Texts": self.texts}
+        return described(self.model) | _provenance(self) | {"Texts": self.texts}
 
     @property
     def table(self) -> Table:

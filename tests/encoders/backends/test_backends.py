@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from layerprobe.encoders.backends import choice, graph
 from layerprobe.encoders.backends.backend import BACKENDS
-from layerprobe.encoders.backends.choice import BackendSurvey, graph_of, survey
+from layerprobe.encoders.backends.choice import BackendSurvey, backend_graph, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.device import LIBRARIES
@@ -83,7 +83,7 @@ def graphs(store: Path) -> list[Path]:
 )
 def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, pooling: Pooling, side: str) -> None:
     checkpoint, encoder = tiny("bert")
-    graph = graph_of(encoder, given(checkpoint, options_of(store, backend, pooling=pooling)))
+    graph = backend_graph(encoder, given(checkpoint, options_of(store, backend, pooling=pooling)))
     assert graph is not None
     assert graph.backend == backend
     tokens = dataclasses.replace(encoder.tokenize(TEXTS), padding_side=side)
@@ -99,7 +99,7 @@ def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, p
 def test_the_final_norm_is_left_out_where_torch_leaves_it_out(tiny: Loaded, store: Path) -> None:
     checkpoint, _ = tiny("llama")
     encoder = load_encoder(Model(checkpoint, device="cpu", norm="raw"))
-    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino", norm="raw")))
+    graph = backend_graph(encoder, given(checkpoint, options_of(store, "openvino", norm="raw")))
     tokens = encoder.tokenize(TEXTS)
     np.testing.assert_allclose(
         embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
@@ -112,7 +112,7 @@ def test_padding_that_has_nothing_to_look_at_is_no_nan(tiny: Loaded, store: Path
     # a window that holds padding alone: OpenVINO's fused attention gives NaN there
     checkpoint, encoder = tiny("modernbert")
     attention = encoder.model.config._attn_implementation
-    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino")))
+    graph = backend_graph(encoder, given(checkpoint, options_of(store, "openvino")))
     tokens = encoder.tokenize(["a", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2])
     np.testing.assert_allclose(
         embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
@@ -127,9 +127,9 @@ def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) ->
     checkpoint, encoder = tiny(name)
     if (name, backend) in {("xlm", "openvino"), ("fnet", "openvino")}:
         with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten\..*; take --backend torch"):
-            graph_of(encoder, given(checkpoint, options_of(tmp_path, backend)))
+            backend_graph(encoder, given(checkpoint, options_of(tmp_path, backend)))
         return
-    graph = graph_of(encoder, given(checkpoint, options_of(tmp_path, backend)))
+    graph = backend_graph(encoder, given(checkpoint, options_of(tmp_path, backend)))
     assert graph is not None
     assert max(differences(graph, encoder, "mean")) < 1e-4
 
@@ -182,17 +182,17 @@ def test_a_graph_is_made_once_and_again_when_damaged(
     checkpoint, encoder = tiny("bert")
     options = options_of(tmp_path, "onnx")
     for _ in range(2):
-        graph_of(encoder, given(checkpoint, options))
+        backend_graph(encoder, given(checkpoint, options))
     assert len(made) == 1
     (folder,) = graphs(tmp_path)
     (folder / "graph.toy").write_bytes(b"a grapf")
-    graph_of(encoder, given(checkpoint, options))
+    backend_graph(encoder, given(checkpoint, options))
     assert "graph.toy: its checksum does not match the recorded one: rebuilding the graph" in caplog.text
     (folder / "graph.toy").unlink()
-    graph_of(encoder, given(checkpoint, options))
+    backend_graph(encoder, given(checkpoint, options))
     assert "graph.toy: the file is missing: rebuilding the graph" in caplog.text
     (folder / "SHA256SUMS").unlink()
-    graph_of(encoder, given(checkpoint, options))
+    backend_graph(encoder, given(checkpoint, options))
     assert len(made) == 4
     assert graphs(tmp_path) == [folder]
 
@@ -203,14 +203,14 @@ def test_graphs_are_named_by_what_they_depend_on(
     checkpoint, encoder = tiny("bert")
     options = options_of(tmp_path, "onnx")
     raw = dataclasses.replace(encoder, description=dataclasses.replace(encoder.description, norm="raw"))
-    graph_of(encoder, given(checkpoint, options))
-    graph_of(encoder, given(dataclasses.replace(checkpoint, tokenizer_digest="another"), options))
+    backend_graph(encoder, given(checkpoint, options))
+    backend_graph(encoder, given(dataclasses.replace(checkpoint, tokenizer_digest="another"), options))
     assert len(made) == 1
-    graph_of(encoder, given(dataclasses.replace(checkpoint, revision="another"), options))
-    graph_of(raw, given(checkpoint, options))
-    graph_of(encoder, given(checkpoint, dataclasses.replace(options, attn="eager")))
+    backend_graph(encoder, given(dataclasses.replace(checkpoint, revision="another"), options))
+    backend_graph(raw, given(checkpoint, options))
+    backend_graph(encoder, given(checkpoint, dataclasses.replace(options, attn="eager")))
     monkeypatch.setitem(LIBRARIES, "layerprobe", "another")
-    graph_of(encoder, given(checkpoint, options))
+    backend_graph(encoder, given(checkpoint, options))
     assert len(made) == len(graphs(tmp_path)) == 5
 
 
@@ -218,12 +218,12 @@ def test_another_process_that_makes_the_same_graph_is_waited_for(
     tiny: Loaded, tmp_path: Path, made: list[Path]
 ) -> None:
     checkpoint, encoder = tiny("bert")
-    graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
+    backend_graph(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
     (folder,) = graphs(tmp_path)
     shutil.move(folder, tmp_path / "kept")
     with ThreadPoolExecutor(1) as thread:
         with FileLock(tmp_path / "locks" / f"{folder.name}.lock"):
-            waiting = thread.submit(graph_of, encoder, given(checkpoint, options_of(tmp_path, "onnx")))
+            waiting = thread.submit(backend_graph, encoder, given(checkpoint, options_of(tmp_path, "onnx")))
             assert wait([waiting], timeout=0.2).not_done
             shutil.move(tmp_path / "kept", folder)
         assert waiting.result() is not None
@@ -241,8 +241,8 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
         monkeypatch.setitem(sys.modules, package, None)
     for name in ("openvino", "onnx"):
         with pytest.raises(ModelError, match=rf"the backend {name} needs .*: pip install 'layerprobe\[{name}\]'"):
-            graph_of(encoder, given(checkpoint, options_of(tmp_path, name)))
-    assert graph_of(encoder, given(checkpoint, options_of(tmp_path, "auto"))) is None
+            backend_graph(encoder, given(checkpoint, options_of(tmp_path, name)))
+    assert backend_graph(encoder, given(checkpoint, options_of(tmp_path, "auto"))) is None
     found = survey(encoder, given(checkpoint, options_of(tmp_path, "auto")))
     assert found.chosen == "torch"
     assert found.reason == "no other backend can be used"
@@ -259,18 +259,18 @@ def test_an_unknown_backend_is_refused() -> None:
 def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("bert")
     with pytest.raises(ModelError, match="expected float32 for the backend onnx, got bfloat16: use another --dtype"):
-        graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16")))
+        backend_graph(encoder, given(checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16")))
     elsewhere = dataclasses.replace(encoder, device=torch.device("cuda"))
     with pytest.raises(ModelError, match="expected a CPU for the backend onnx, got cuda: use --device cpu"):
-        graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "onnx")))
-    assert graph_of(elsewhere, given(checkpoint, options_of(tmp_path, "auto"))) is None
+        backend_graph(elsewhere, given(checkpoint, options_of(tmp_path, "onnx")))
+    assert backend_graph(elsewhere, given(checkpoint, options_of(tmp_path, "auto"))) is None
 
 
 @needs("openvino")
 def test_a_model_that_does_not_export_is_refused_with_the_reason(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("fnet")
     with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten.*; use --backend torch"):
-        graph_of(encoder, given(checkpoint, options_of(tmp_path, "openvino")))
+        backend_graph(encoder, given(checkpoint, options_of(tmp_path, "openvino")))
     assert graphs(tmp_path) == []
 
 
@@ -293,7 +293,7 @@ def test_a_graph_that_computes_something_else_is_refused(
     toy = dataclasses.replace(BACKENDS["onnx"], compile=shifted)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
     with pytest.raises(ModelError, match=r"onnx does not match torch for .* layer 2 differs by 1\.0e-02"):
-        graph_of(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
+        backend_graph(encoder, given(checkpoint, options_of(tmp_path, "onnx")))
     assert len(made) == 2  # the second of the plain attention
     assert graphs(tmp_path) == []
 
@@ -316,7 +316,7 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
 
     monkeypatch.setattr(choice, "timed_rounds", slow_torch)
     for _ in range(2):
-        graph = graph_of(encoder, given(checkpoint, options_of(store, "auto")))
+        graph = backend_graph(encoder, given(checkpoint, options_of(store, "auto")))
         assert graph is not None
         assert graph.backend == "openvino"
     assert surveys == [choice.USUAL_TEXTS]
@@ -326,7 +326,7 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
     found = survey(encoder, given(checkpoint, options_of(store, "auto")), TEXTS)
     assert surveys[1:] == [TEXTS]
     assert (found.chosen, found.threads) == ("torch", torch.get_num_threads())
-    assert graph_of(encoder, given(checkpoint, options_of(store, "auto"))) is None
+    assert backend_graph(encoder, given(checkpoint, options_of(store, "auto"))) is None
 
 
 def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
@@ -399,6 +399,6 @@ def test_bfloat16_is_close(tiny: Loaded, store: Path) -> None:
     if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("the processor does not compute in bfloat16")
     checkpoint, encoder = tiny("bert")
-    graph = graph_of(encoder, given(checkpoint, options_of(store, "openvino", dtype="bfloat16")))
+    graph = backend_graph(encoder, given(checkpoint, options_of(store, "openvino", dtype="bfloat16")))
     assert graph is not None
     assert 1e-5 < max(differences(graph, encoder, "mean")) < 5e-2

@@ -72,7 +72,7 @@ def test_a_run_has_its_own_error_beyond_that(whole: Any, errors: ItemErrors) -> 
     for layer in range(N_LAYERS):
         alone = errors.covariance([(layer, 7)])
         assert alone[0, 0] == pytest.approx(of_pairs(whole, layer, layer, same_seed=True), rel=0.02)
-        assert alone[0, 0] >= errors.of_layers[layer, layer]
+        assert alone[0, 0] >= errors.layer_covariance[layer, layer]
 
 
 def test_differences_of_layers_have_the_error_of_a_crossed_interval(
@@ -83,7 +83,7 @@ def test_differences_of_layers_have_the_error_of_a_crossed_interval(
     between = np.array([influences[0, seed] - influences[2, seed] for seed in SEEDS])
     interval = crossed([0.0, 0.0, 0.0], between)
     assert interval is not None
-    common = errors.of_layers
+    common = errors.layer_covariance
     assert np.sqrt(common[0, 0] + common[2, 2] - 2 * common[0, 2]) == pytest.approx(interval.items_error, rel=0.1)
 
 
@@ -98,7 +98,7 @@ def test_one_seed_has_nothing_of_its_own(runs: dict[RunName, ItemOutputs], examp
     errors = item_errors(single, "sts", examples)
     targets = np.array(examples.targets)
     expected = item_covariance([item_influences("sts", outputs, targets) for outputs, _ in single.values()])
-    np.testing.assert_allclose(errors.of_layers, expected, atol=1e-4)
+    np.testing.assert_allclose(errors.layer_covariance, expected, atol=1e-4)
     assert errors.own == (0.0,) * N_LAYERS
 
 
@@ -121,5 +121,5 @@ def test_a_threshold_is_that_of_validation(examples: Examples) -> None:
     # none is predicted: the error of one of the positives, about their mean over all items
     share = sum(pairs.targets) / N_ITEMS
     one_of_them = (100 / sum(pairs.targets)) ** 2 * (1 - share) * N_ITEMS / (N_ITEMS - 1)
-    assert other.of_layers[0, 0] == pytest.approx(one_of_them, abs=1e-4)
-    assert other.of_layers[1, 1] > 0
+    assert other.layer_covariance[0, 0] == pytest.approx(one_of_them, abs=1e-4)
+    assert other.layer_covariance[1, 1] > 0

@@ -184,7 +184,7 @@ def test_the_threshold_has_both_errors() -> None:
     noise = np.array(known.test) - np.array(known.test).mean(axis=1, keepdims=True)
     noise -= noise.mean(axis=0)
     assert known.test_errors is not None
-    common = known.test_errors.of_layers
+    common = known.test_errors.layer_covariance
     best = int(np.array(known.test).mean(axis=1).argmax())
     of_items = common[best, best] + common[6, 6] - 2 * common[best, 6]
     assert truth(known).standard_error == pytest.approx(math.sqrt(2 / 3 * (noise**2).sum() / 12 + of_items))

@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
     with torch.inference_mode():
         model = run.objective.model
         expected = model(input_ids=batch.input_ids, attention_mask=attention, labels=labels).loss
-        found = run.losses_of(batch)["mlm"] / len(batch.targets)
+        found = run.part_losses(batch)["mlm"] / len(batch.targets)
     torch.testing.assert_close(found, expected)
 
 

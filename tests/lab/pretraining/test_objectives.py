@@ -14,7 +14,7 @@ from layerprobe.lab.pretraining.models import (
     build_encoder,
     build_objective,
     copy_sums,
-    masking_of,
+    make_masking,
     sample,
     train_tokenizer,
 )
@@ -85,7 +85,7 @@ def test_an_unknown_word_is_selected_like_any_other() -> None:
     tokens = tokenizer(["one 한 two"], return_tensors="pt")
     ids, mask = tokens["input_ids"], tokens["attention_mask"]
     assert (ids == tokenizer.unk_token_id).sum() == 1
-    batch = masking_of(PretrainingProtocol(masking_rate=0.999), tokenizer).mask(ids, mask, rng_of())
+    batch = make_masking(PretrainingProtocol(masking_rate=0.999), tokenizer).mask(ids, mask, rng_of())
     words = (ids != tokenizer.cls_token_id) & (ids != tokenizer.sep_token_id)
     assert_close(batch.selected, words)
 

@@ -159,13 +159,13 @@ def test_nothing_else_is_ever_replaced(training: Training, tmp_path: Path) -> No
 def test_a_loss_that_is_not_finite_stops_with_its_step(
     training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losses_of = Trainer.losses_of
+    losses_of = Trainer.part_losses
 
     def broken(self: Trainer, batch: MaskedBatch) -> dict[str, torch.Tensor]:
         factor = float("nan") if self.step == 4 else 1
         return {part: factor * loss for part, loss in losses_of(self, batch).items()}
 
-    monkeypatch.setattr(Trainer, "losses_of", broken)
+    monkeypatch.setattr(Trainer, "part_losses", broken)
     with pytest.raises(TrainingError, match=r"the loss became nan at step 5 of 12: .* lower the learning rate \(now"):
         training(tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -145,7 +145,7 @@ def test_every_experiment_has_its_recipes(name: str) -> None:
         for before, recipe in read.items()
         for model in recipe.models
         if model.model is not None
-        for layer in recipe.layers_of(model) or ()
+        for layer in recipe.model_layers(model) or ()
     }
 
 
