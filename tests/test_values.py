@@ -566,7 +566,7 @@ BAD_PROTOCOLS: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 0}, "at least one example a batch"),
     ({"warmup": 1.5}, "a warm-up from 0 to 1"),
     ({"max_grad_norm": 0.0}, "a finite gradient norm above 0"),
-    ({"max_length": 1}, "at least two tokens"),
+    ({"max_length": 1}, "room for at least two tokens"),
     ({"pooling": "median"}, "pooling by one of"),
 ]
 
