@@ -82,6 +82,6 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file
             assert (refused.code, f"expected a finite number, got {wrong}" in refused.err) == (2, True), refused.err
 
     given = ("predict", model, "-t", pairs_file)
-    drops = layerprobe(*given, "--json").json[0]["prediction"]["drop_layers"]
+    drops = layerprobe(*given, "--json").json["drops"][0]["drop_layers"]
     checked = layerprobe(*given, "--fail-on-drop")
     assert (checked.code, "failed: layers are flagged from layer" in checked.err) == (3, True) if drops else (0, False)
