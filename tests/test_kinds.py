@@ -231,12 +231,12 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
 def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str, str], options: Model) -> None:
     expected = re.escape(f"got the text '{text}': load it first, task = layerprobe.load_task('{text}')")
     if text == Path("pairs.csv"):
-        expected = r"pairs\.csv does not exist: expected a Task, of layerprobe\.load_task"
+        expected = r"pairs\.csv does not exist: expected a Task from layerprobe\.load_task"
     for call in (
         lambda: score_split(given(models["bert"], options), text),
         lambda: finetune(given(models["bert"], options), text, [1]),
     ):
         with pytest.raises(DataError, match=expected):
             call()
-    with pytest.raises(DataError, match=r"expected a Task, as layerprobe\.load_task returns, got a NoneType"):
+    with pytest.raises(DataError, match=r"expected a Task from layerprobe\.load_task, got a NoneType"):
         check_task(None)
