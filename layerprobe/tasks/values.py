@@ -338,7 +338,7 @@ class TextFile:
         return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
     @property
-    def text_groups(self) -> dict[str, str] | None:
+    def group_of(self) -> dict[str, str] | None:
         """The group of each text at its first occurrence; None without groups."""
         if self.groups is None:
             return None

@@ -117,7 +117,7 @@ def test_ctrl_c(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(embed, "in_halves", interrupt)
+        patch.setattr(embed, "run_in_halves", interrupt)
         stopped = layerprobe("extract", pair[0], "-t", pairs_file)
     assert stopped.code == 130
     assert "interrupted" in stopped.error

@@ -291,7 +291,7 @@ def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
     inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
 ) -> None:
     results_in(cache)[0].unlink()
-    monkeypatch.setattr(tuning, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
+    monkeypatch.setattr(tuning, "make_crew", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
     if trace is not None:
         monkeypatch.setattr(Lossy, "ending", ("raised", trace))
     (message,) = [run.error for run in tuned(inputs, cache).runs if run.error]
@@ -306,7 +306,7 @@ def test_a_run_that_is_there_after_all_is_not_lost(
     file = results_in(cache)[0]
     kept = file.rename(file.with_name("kept"))
     monkeypatch.setattr(Lossy, "before", staticmethod(lambda: kept.rename(file)))
-    monkeypatch.setattr(tuning, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
+    monkeypatch.setattr(tuning, "make_crew", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
     assert tuned(inputs, cache) == undisturbed
 
 

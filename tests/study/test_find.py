@@ -204,7 +204,7 @@ def test_whatever_is_asked_for_beside_others_counts(
 
     monkeypatch.setattr(runs, "fine_tune", scored)
     monkeypatch.setattr(find_module, "runs_plan", planned)
-    monkeypatch.setattr(find_module, "workers_of", lambda *_, **__: HERE)
+    monkeypatch.setattr(find_module, "choose_workers", lambda *_, **__: HERE)
     leaky = dataclasses.replace(TASK, train=TASK.train.join(TASK.test.take(range(4))), keep_overlaps=True)
     finding = found(six, tmp_path, leaky if spoilt else TASK, budget=0.3, jobs=4, against_last=4)
     (asked,) = plans

@@ -24,7 +24,7 @@ def test_a_step_that_the_disk_refuses_is_an_error_and_stays(tmp_path: Path, monk
     steps = SavedSteps(tmp_path, dict[str, int], root=tmp_path, advice="", name=tmp_path.name)
     steps.save(1, {"step": 1}, TENSORS)
     with monkeypatch.context() as patch:
-        for name in ("sha256_of", "known_sha256"):
+        for name in ("file_sha256", "known_sha256"):
             patch.setattr(atomic, name, refuse)
         with pytest.raises(StoreError, match=r"cannot read .*step-000000001.*: Input/output error: check the disk"):
             steps.last()
@@ -43,7 +43,7 @@ def test_weights_that_the_disk_refuses_are_an_error_and_not_made_again(
     directory = tmp_path / "runs" / "layer-001-seed-0"
     with new_folder(directory / "model") as folder:
         (folder / "layerprobe.json").write_bytes(b"{}")
-    for name in ("sha256_of", "known_sha256"):
+    for name in ("file_sha256", "known_sha256"):
         monkeypatch.setattr(atomic, name, refuse)
     with pytest.raises(StoreError, match=r"cannot read .*layerprobe\.json: Input/output error: check the disk"):
         has_model(directory)
