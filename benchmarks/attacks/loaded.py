@@ -152,7 +152,7 @@ def in_both_stores(
 
 
 def exchange(parent: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put something in the place of a module."""
+    """Replace a module."""
     setattr(parent, name, make(getattr(parent, name)))
 
 

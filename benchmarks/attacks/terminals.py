@@ -296,7 +296,7 @@ def interruptions(place: Place) -> Iterator[Outcome]:
             answered = ended.code == 0 or b"interrupted" in ended.err or b"ended by SIGTERM" in ended.err
             problem = ended.problem or ("" if answered else f"silent: exit code {ended.code}")
             if not problem and ended.code not in (0, code):
-                problem = f"silent: exit code {ended.code} in the place of {code}"
+                problem = f"silent: exit code {ended.code} instead of {code}"
             yield Outcome(attack="interrupted", name=f"{number.name} after {delay} s", problem=problem)
 
 
