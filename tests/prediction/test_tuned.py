@@ -124,7 +124,7 @@ def test_a_record_says_what_it_is_of() -> None:
     assert (none.facts["false"].value, none.facts["others"].value) == (0, 2)
     conclusion = Conclusion(kind="predict", case="look", verdict=Verdict.UNDECIDED)
     line, besides = words.line(some, conclusion)
-    assert line == "A flag alone is no evidence: 5 of 5 encoders that drop have one, and 2 of 2 that do not"
+    assert line == "A flag alone proves little: 5 of 5 encoders that drop were flagged, and so were 2 of 2 that do not"
     assert besides.startswith("On 7 benchmark encoders, its layer was 0.7 points below the best")
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
     some, none = tells.checks
