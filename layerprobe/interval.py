@@ -36,7 +36,7 @@ class Interval:
     p_value: float | None = field(default=None, repr=False, metadata=RARE)
     """Two-sided p-value of no difference; None where none was computed."""
     label: str = field(default="", repr=False, metadata=RARE)
-    """Name of a difference, such as "layer 3 less layer 2"."""
+    """Name of a difference, such as "layer 3 minus layer 2"."""
     effective_share: float | None = field(default=None, repr=False, metadata=RARE)
     """For CKA: the smaller effective share of the samples or groups of both layers, see `SimilarityMap`."""
     items_error: float | None = field(default=None, repr=False, metadata=RARE)

@@ -85,7 +85,7 @@ def steps(curve: SimilarityCurve) -> tuple[Interval, ...]:
 
 def _step(layer: int, value: float) -> Interval:
     return Interval(
-        label=f"layer {layer + 1} less layer {layer}",
+        label=f"layer {layer + 1} minus layer {layer}",
         value=value,
         standard_error=ERROR,
         interval=(value - 1.96 * ERROR, value + 1.96 * ERROR),

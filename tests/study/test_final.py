@@ -96,7 +96,7 @@ def test_its_export_says_what_it_learnt_from_and_why_it_has_this_layer(finding: 
 
 def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp_path: Path) -> None:
     kept = lp.find(model, TASK, save_models=True, **HOW)  # type: ignore[arg-type]
-    assert any("saw a part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
+    assert any("used only part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
 
 
 def test_a_threshold_is_not_fitted_to_what_was_learnt(model: lp.Model, tmp_path: Path) -> None:

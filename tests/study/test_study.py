@@ -371,7 +371,7 @@ def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], 
     assert comparison.other_normalization == map_by_cka(*layers, measure=CKA(kernel="rbf", normalize="zscore"))
     assert (comparison.map.measure, comparison.pooling) == (RBF, "mean")
     assert [d.norm for d in comparison.model_diagnostics] == ["none"] * 4
-    assert [step.label for step in comparison.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+    assert [step.label for step in comparison.steps] == [f"layer {i + 1} minus layer {i}" for i in range(3)]
     assert comparison.steps[0].value == pytest.approx(comparison.curve.values[1] - comparison.curve.values[0])
 
 

@@ -211,7 +211,7 @@ def test_the_range_is_that_of_all_splits(tmp_path):
     }
     for name, pairs in names.items():
         write_csv(tmp_path / f"{name}.csv", pairs)
-    with pytest.raises(TaskError, match=r"expected 0 or 1 as the label of a paraphrase, got '1\.25': mend it, or"):
+    with pytest.raises(TaskError, match=r"expected 0 or 1 as the label of a paraphrase, got '1\.25': fix it, or"):
         load_task(tmp_path)
     assert load_task(tmp_path, kind="sts").train.targets == (0.2, 0, 0.2, 0)
 
