@@ -19,7 +19,7 @@ def demo(
     files: Annotated[Path | None, {"callback": folder_to_write}] = None,
     cache_dir: o.CacheDir = None,
 ) -> Done:
-    """Find the layer to keep offline, of one of two small encoders.
+    """Find the layer of a small encoder to keep, offline.
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
     modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, finds the layer of
