@@ -63,12 +63,12 @@ def with_links(text: str, page: Path) -> str:
     here = staged(page)
     assert here is not None, page
 
-    def link(found: re.Match[str]) -> str:
-        text = LINK.sub(link, found[1])
-        place = staged(Path(os.path.normpath(page.parent / found[2])))
+    def link(match: re.Match[str]) -> str:
+        text = LINK.sub(link, match[1])
+        place = staged(Path(os.path.normpath(page.parent / match[2])))
         if place is None:
             return text
-        return f"[{text}]({Path(os.path.relpath(place, here.parent)).as_posix()}{found[3] or ''})"
+        return f"[{text}]({Path(os.path.relpath(place, here.parent)).as_posix()}{match[3] or ''})"
 
     return LINK.sub(link, text)
 
@@ -76,9 +76,9 @@ def with_links(text: str, page: Path) -> str:
 def with_modules(text: str, folder: Path) -> str:
     """Write a page for each module of a list, `::: module` a line; return the text with a table of links to them."""
 
-    def table(found: re.Match[str]) -> str:
+    def table(match: re.Match[str]) -> str:
         rows = ["| module | |", "|---|---|"]
-        for module in found[0].split()[1::2]:
+        for module in match[0].split()[1::2]:
             folder.mkdir(exist_ok=True)
             page = f"---\ntitle: {module}\n---\n\n::: {module}\n    options:\n      heading_level: 1\n"
             (folder / f"{module}.md").write_text(page, encoding="utf-8")
@@ -208,10 +208,16 @@ def _options_page(options: Sequence[Option]) -> str:
 
 
 def _command_page(path: str, text: str, options: Sequence[Option], common: Sequence[Option]) -> str:
-    own = [option for option in options if option not in common]
+    own_options = [option for option in options if option not in common]
     rest = by_panel([option for option in options if option in common])
     links = [f"- {panel}: {', '.join(option.link for option in rows)}" for panel, rows in rest.items()]
-    parts = [f"# {path}\n\n{text}\n", *([_table(own)] if own else []), "## Options of several commands\n", *links, ""]
+    parts = [
+        f"# {path}\n\n{text}\n",
+        *([_table(own_options)] if own_options else []),
+        "## Options of several commands\n",
+        *links,
+        "",
+    ]
     return "\n".join(parts)
 
 
@@ -221,7 +227,7 @@ def _code(text: str) -> str:
 
 def _cell(text: str) -> str:
     """Return a text as the cell of a table; code takes bars as they are."""
-    return re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", text)
+    return re.sub(r"(`[^`]*`)|\|", lambda match: match[1] or r"\|", text)
 
 
 def write_reference(out: Path) -> None:

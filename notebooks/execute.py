@@ -74,17 +74,17 @@ def browser() -> Iterator[Draw]:
         context.route("**/plotly*.js", lambda route: route.fulfill(content_type="text/javascript", **script))
         page = context.new_page()
 
-        def draw(shown: dict[str, Any] | str) -> str:
-            if isinstance(shown, str):  # not as a frame, whose requests are not those of the page
-                page.set_content(html.unescape(shown.partition('srcdoc="')[2].partition('"')[0]))
+        def draw(content: dict[str, Any] | str) -> str:
+            if isinstance(content, str):  # not as a frame, whose requests are not those of the page
+                page.set_content(html.unescape(content.partition('srcdoc="')[2].partition('"')[0]))
                 page.wait_for_selector(".main-svg")
                 page.wait_for_timeout(1000)  # all figures of the page
                 return base64.b64encode(page.screenshot()).decode()
             page.set_content("")
             page.add_script_tag(content=get_plotlyjs())
-            width, height = (shown["layout"].get(*side) for side in (("width", WIDTH), ("height", HEIGHT)))
+            width, height = (content["layout"].get(*side) for side in (("width", WIDTH), ("height", HEIGHT)))
             options = {"format": "png", "scale": SCALE, "width": width, "height": height}
-            url: str = page.evaluate("([figure, options]) => Plotly.toImage(figure, options)", [shown, options])
+            url: str = page.evaluate("([figure, options]) => Plotly.toImage(figure, options)", [content, options])
             return url.partition(",")[2]
 
         yield draw

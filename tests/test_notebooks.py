@@ -101,7 +101,7 @@ def test_a_page_in_a_frame_is_kept_as_its_picture() -> None:
         )
     )
     for output in (frame, figure, table):
-        with_picture(output, lambda shown: "drawn")
+        with_picture(output, lambda content: "drawn")
     assert frame.data == {"image/png": "drawn", "text/plain": "a page in a frame"}
     assert figure.data["image/png"] == "drawn"
     assert "image/png" not in table.data

@@ -160,9 +160,9 @@ def export_model(
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
-    with open_source(recipe) as held:
-        if held is not None:
-            layout, more = _like_source(layout, held, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
+    with open_source(recipe) as base:
+        if base is not None:
+            layout, more = _like_source(layout, base, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
         changes = _changes(layout, declared, source_length)
         text = partial(

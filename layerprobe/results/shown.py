@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, one_line
 from layerprobe.files.serialisation import to_dict, to_json
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
@@ -103,11 +103,13 @@ class Shown(abc.ABC):
             DataError: If there is no such figure, for example because nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        draw = imported("layerprobe.results.draw")
-        figures: list[go.Figure] = [figure.plot for figure in draw.figures(self) if name in (None, figure.name)]
-        if not figures:
-            raise DataError(f"expected a {type(self).__name__} with {name or 'something'} to plot, got {self.summary}")
-        return figures[0]
+        figures = imported("layerprobe.results.draw").figures(self)
+        plots: list[go.Figure] = [figure.plot for figure in figures if name is None or figure.name == str(name)]
+        if not plots:
+            wanted = "something" if name is None else one_line(f"{name!s:.40}") or "''"
+            there = "one with " + ", ".join(figure.name for figure in figures) if figures else self.summary
+            raise DataError(f"expected a {type(self).__name__} with {wanted} to plot, got {there}")
+        return plots[0]
 
     def explore(self) -> Markup:
         """Return single items for a notebook: the outputs of two layers side by side, and a map of the texts.

@@ -365,7 +365,7 @@ class _ModelRuns:
         read = read_curves(checkpoint, self.checked, _readings(task))
         self.comparison = None
         if references:
-            embedded, *others = (extract_read(make_read(each, self.checked)) for each in (checkpoint, *references))
+            embedded, *others = (extract_read(make_read(one, self.checked)) for one in (checkpoint, *references))
             self.comparison = compare_all(embedded, others, device=checkpoint.asked.device)
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins one layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
@@ -656,7 +656,7 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
             findings[other] = other.finding(search, against_last=0, decision=decision)
             other.model.forget()
     state, place = search.state, scored.index(best)
-    found = _with_global_chances(state, scored, [findings[one] for one in scored])
+    answers = _with_global_chances(state, scored, [findings[one] for one in scored])
     whole = sum(model.block_cost * state.settings.full_sweep(model.n_blocks) for model in state.models)
     lost = [
         f"{one.label} is left out: {one.unscored(evidence)}"
@@ -664,13 +664,13 @@ def _found(search: LayerSearch, tuned: Sequence[_ModelRuns], *, against_last: in
         if one not in scored
     ]
     result = replace(
-        found[place],
-        others=(*found[:place], *found[place + 1 :]),
+        answers[place],
+        others=(*answers[:place], *answers[place + 1 :]),
         place=place,
         share=sum(one.begun.block_cost * one.spent for one in tuned) / whole,
         failures=(*lost, *(f"{one.label}: {failure}" for one in scored for failure in one.failures)),
     )
-    sources = {name: one.item_source for name, one in zip(result.labels, found, strict=True)}
+    sources = {name: one.item_source for name, one in zip(result.labels, answers, strict=True)}
     source = joined(sources, result.labels[place]) if all(sources.values()) else None
     return replace(result, item_source=source), best
 

@@ -29,9 +29,9 @@ def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
     done = layerprobe("lab", "bench", zoo_file)
     lines = done.out.splitlines()
     assert lines[0] == "No rule beats fixed fraction of depth"
-    (found,) = (line for line in lines if line.startswith("find, 15 % "))
-    assert found.split()[3] == "training"
-    assert found.endswith(" %       2")
+    (line_of_find,) = (line for line in lines if line.startswith("find, 15 % "))
+    assert line_of_find.split()[3] == "training"
+    assert line_of_find.endswith(" %       2")
     assert any(line.startswith("last layer ") and " nothing " in line for line in lines)
     assert "fall of CKA, twin" in done.out
     assert "14 of 17 rows\n" in done.out

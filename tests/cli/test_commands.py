@@ -282,10 +282,10 @@ def test_a_few_texts_that_decide_are_told_beside_the_numbers(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.similarity.cautions.LEAST_SHARE", 1.01)
-    told = "layers 0 to 3 of electra: a few texts dominate"
-    assert told in layerprobe("compare", *pair, "-t", pairs_file).err.replace(f"{pair[0].parent}/", "")
+    warning = "layers 0 to 3 of electra: a few texts dominate"
+    assert warning in layerprobe("compare", *pair, "-t", pairs_file).err.replace(f"{pair[0].parent}/", "")
     (printed,) = layerprobe("compare", *pair, "-t", pairs_file, "--json").json["comparisons"]
-    assert any(line.replace(f"{pair[0].parent}/", "").startswith(told) for line in printed["warnings"])
+    assert any(line.replace(f"{pair[0].parent}/", "").startswith(warning) for line in printed["warnings"])
     assert [len(shares) for shares in printed["map"]["effective_shares"]] == [4, 4]
     assert all(0 < share < 1 for shares in printed["map"]["effective_shares"] for share in shares)
 

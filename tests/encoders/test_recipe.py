@@ -202,8 +202,10 @@ def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     found = extract(given(model, Model(cache_dir=tmp_path / "store")), TEXTS)
     assert found.pooling == "last"
     assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
-    said = "is read with last pooling and the end token '[SEP]' after every text, because it reads from left to right"
-    assert found.warnings[0].endswith(said)
+    message = (
+        "is read with last pooling and the end token '[SEP]' after every text, because it reads from left to right"
+    )
+    assert found.warnings[0].endswith(message)
     written = extract(
         given(Model(str(model), end_token=False), Model(cache_dir=tmp_path / "store", pooling="last")),
         [f"{text} [SEP]" for text in TEXTS],
@@ -248,8 +250,8 @@ def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, po
         found = extract(given(source, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
         last = found.layer(N_BLOCKS)
         np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
-        said = f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', from its sentence-transformers"
-        assert any(said in each for each in found.warnings)
+        message = f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', from its sentence-transformers"
+        assert any(message in warning for warning in found.warnings)
 
 
 def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
@@ -402,7 +404,7 @@ def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_n
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean", prompts=prompts)
     done = export_model(model, tmp_path / "out", layer=1)
     assert done.pooling == "weightedmean"
-    assert any("keeps its weightedmean pooling; layerprobe's results use mean" in each for each in done.warnings)
+    assert any("keeps its weightedmean pooling; layerprobe's results use mean" in warning for warning in done.warnings)
     assert resolve(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve(tmp_path / "bare").recipe.prompts == {}

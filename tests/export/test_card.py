@@ -213,8 +213,8 @@ def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None
 
 
 def test_the_finding_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
-    said = r"expected a finding for .*bert at .*, got one for org/model at revision 0123.* with all 3 blocks"
-    with pytest.raises(DataError, match=said):
+    message = r"expected a finding for .*bert at .*, got one for org/model at revision 0123.* with all 3 blocks"
+    with pytest.raises(DataError, match=message):
         export_model(bert, tmp_path / "out", layer=2, finding=finding_of(described()))
 
 
@@ -223,8 +223,8 @@ def test_the_finding_of_other_blocks_is_refused(tmp_path: Path) -> None:
     whole, some, others = Model(folder), Model(folder, blocks=(1, 2, 4)), Model(folder, blocks=(1, 3, 4))
     finding = finding_of(load_encoder(some, device="cpu").description)
     for model, blocks in (whole, "all 4 blocks"), (others, "blocks 1, 3, 4"):
-        said = f"expected a finding for .* with {blocks}, got one for .*bert .* with blocks 1, 2, 4$"
-        with pytest.raises(DataError, match=said):
+        message = f"expected a finding for .* with {blocks}, got one for .*bert .* with blocks 1, 2, 4$"
+        with pytest.raises(DataError, match=message):
             export_model(model, tmp_path / "out", layer=2, finding=finding)
     done = export_model(some, tmp_path / "out", layer=2, finding=finding)
     text = (tmp_path / "out" / "README.md").read_text()

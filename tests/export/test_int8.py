@@ -172,10 +172,10 @@ def test_what_cannot_be_rounded(bert: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_graph_that_gives_other_embeddings(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "LEAST", 2.0)
-    said = r"in 8 bits by onnx the embeddings of .*bert have a mean cosine of .* expected at least 2.0: nothing was"
-    refused(bert, tmp_path / "out", match=said, error=ModelError)
-    said = "has no matrix product with weights to compute in 8 bits"
-    refused(bert, tmp_path / "out", layer=0, match=said, error=ModelError)
+    message = r"in 8 bits by onnx the embeddings of .*bert have a mean cosine of .* expected at least 2.0: nothing was"
+    refused(bert, tmp_path / "out", match=message, error=ModelError)
+    message = "has no matrix product with weights to compute in 8 bits"
+    refused(bert, tmp_path / "out", layer=0, match=message, error=ModelError)
 
 
 def test_an_exporter_that_fails_names_the_model(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

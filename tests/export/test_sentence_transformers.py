@@ -138,7 +138,7 @@ def test_a_head_of_the_last_layer_is_kept_there_and_left_out_before(
     assert kind in check(folder, tmp_path / "whole", N_BLOCKS).modules
     done = check(folder, tmp_path / "out", 2, without=(kind,))
     assert kind not in done.modules
-    assert any(f"without its {kind}, which was trained on the last layer" in each for each in done.warnings)
+    assert any(f"without its {kind}, which was trained on the last layer" in warning for warning in done.warnings)
 
 
 def test_lower_case_is_read_by_everything(tmp_path: Path) -> None:
@@ -374,6 +374,8 @@ def test_a_model_without_some_blocks_keeps_its_modules(tmp_path: Path) -> None:
 
 def test_a_head_is_left_out_of_a_model_without_the_last_block(tmp_path: Path) -> None:
     folder = built(tmp_path, mean(), dense())
-    early, late = (export_model(Model(folder, blocks=each), tmp_path / str(each), layer=2) for each in ((1, 2), (1, 3)))
+    early, late = (
+        export_model(Model(folder, blocks=warning), tmp_path / str(warning), layer=2) for warning in ((1, 2), (1, 3))
+    )
     assert (early.modules, late.modules) == (("Pooling",), ("Pooling", "Dense"))
-    assert any("without its Dense, which was trained on the last layer" in each for each in early.warnings)
+    assert any("without its Dense, which was trained on the last layer" in warning for warning in early.warnings)

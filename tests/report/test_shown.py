@@ -343,6 +343,10 @@ def test_a_figure_of_the_page_is_plotted_by_its_name() -> None:
     assert result.plot("flags") == by_name["flags"] != result.plot()
     with pytest.raises(DataError, match="expected a Prediction with front to plot, got "):
         result.plot("front")
+    names = ", ".join(figure.name for figure in figures(result))
+    for wrong in (3, "", [result], result.to_pandas()):
+        with pytest.raises(DataError, match=f" to plot, got one with {names}$"):
+            result.plot(wrong)  # type: ignore[arg-type]
 
 
 def test_a_result_without_a_figure_has_nothing_to_plot() -> None:

@@ -167,10 +167,10 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
     assert not set(task.train.alike) & set(task.validation.alike)
     kept = load_task(folder, kind=kind, keep_overlaps=True)
     assert [len(kept.split(split)) for split in ("train", "validation", "test")] == [80, 40, 40]
-    said = (
+    message = (
         f"40 of {counted(40, unit)} of the validation split are also in the test split and kept: scores are unreliable"
     )
-    assert said in kept.warnings
+    assert message in kept.warnings
     assert (spoilt_items(kept), spoilt_items(task)) == (40, 0)
     with pytest.raises(TaskError, match=r"^without items of other splits, the train split has 0 .*--keep-overlaps"):
         load_task(folder / "train.csv", test=folder / "train.csv", kind=kind)

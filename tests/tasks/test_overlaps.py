@@ -48,12 +48,12 @@ def test_no_item_of_any_kind_stands_in_two_splits(kind: str) -> None:
     assert apart.test == task.test
     lost = [len(task.split(split)) - len(apart.split(split)) for split in ("train", "validation")]
     assert lost == [7, 5]
-    assert [said.split()[2] for said in apart.warnings] == ["5", "4", "3"]
+    assert [warning.split()[2] for warning in apart.warnings] == ["5", "4", "3"]
     assert spoilt_items(apart) == 0
     assert without_overlaps(apart) is apart
     kept = without_overlaps(dataclasses.replace(task, keep_overlaps=True))
     assert (kept.train, kept.validation) == (task.train, task.validation)
-    assert all(said.endswith("and kept: scores are unreliable") for said in kept.warnings)
+    assert all(warning.endswith("and kept: scores are unreliable") for warning in kept.warnings)
     assert kept.digest == task.digest
 
 

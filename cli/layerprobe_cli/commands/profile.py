@@ -10,7 +10,6 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
-from layerprobe.results.conclusion import Step
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import Group
 from layerprobe_cli.shell import Done, PageCall
@@ -61,7 +60,6 @@ def profile(
     profiles = [*in_parts(lambda pair: measure(pair[0], layers=pair[1], settings=settings), pairs)]
     compared = side_by_side(profiles, findings)
     last = profiles[0].layers[-1].layer
-    steps: tuple[Step, ...] = ()
-    if last < profiles[0].model.n_blocks:
-        steps = call.step("truncate", "export", model.name, f"layer-{last}", "--layer", last, without=o.LOADING)
+    words = ("truncate", "export", model.name, f"layer-{last}", "--layer", last)
+    steps = call.step(*words, without=o.LOADING) if last < profiles[0].model.n_blocks else ()
     return Done(result=compared, steps=steps)

@@ -127,8 +127,8 @@ def test_files_beside_and_folders(tmp_path: Path) -> None:
                 question["id"] = f"again {question['id']}"
     shared = load_task(tmp_path / "train-v1.1.json", test=written(tmp_path / "again.json", asked))
     assert len(shared.train) == 40
-    said = "20 of 20 contexts of the test split are also in the train "
-    assert any(warning.startswith(said) for warning in shared.warnings)
+    message = "20 of 20 contexts of the test split are also in the train "
+    assert any(warning.startswith(message) for warning in shared.warnings)
 
 
 def test_questions_of_one_context_are_linked() -> None:

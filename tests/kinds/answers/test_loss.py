@@ -78,7 +78,7 @@ def test_what_windows_lose_is_said_once_and_with_their_length(loaded: Callable[[
         answers=((Answer(text=long[:99], start=0),), (Answer(text="a", start=0),), ()),
     )
     limit = encoder.limit(20)
-    said = f"1 of 2 answers do not fit into a window of {limit} tokens, and 1 of 3 questions are cut"
-    assert AnswerSpan.cut(encoder, [items], max_length=20) == said
+    message = f"1 of 2 answers do not fit into a window of {limit} tokens, and 1 of 3 questions are cut"
+    assert AnswerSpan.cut(encoder, [items], max_length=20) == message
     assert AnswerSpan.cut(encoder, [items, items], max_length=20).startswith("2 of 4 answers")
     assert AnswerSpan.cut(encoder, [ITEMS], max_length=64) == ""

@@ -106,8 +106,8 @@ def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
     with torch.inference_mode():
         model = run.objective.model
         expected = model(input_ids=batch.input_ids, attention_mask=attention, labels=labels).loss
-        found = run.part_losses(batch)["mlm"] / len(batch.targets)
-    torch.testing.assert_close(found, expected)
+        masked_loss = run.part_losses(batch)["mlm"] / len(batch.targets)
+    torch.testing.assert_close(masked_loss, expected)
 
 
 def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: Encoder) -> None:
