@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka
 from layerprobe.similarity.engine.grams import inner_products
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 
 LINEAR, RBF = CKA(), CKA(kernel="rbf", bandwidth_multiplier=1.0)
 SHOWN_PAIRS = 2  # of torch_cka, a side

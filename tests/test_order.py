@@ -81,5 +81,6 @@ def test_few_modules_name_others_in_strings() -> None:
         "layerprobe.prediction.rule",
         "layerprobe.readings.reading",
         "layerprobe.shrinking.teacher",
+        "layerprobe.similarity.values",
     }
     assert naming - kinds - registries - cli == {*REGISTRIES, *others}

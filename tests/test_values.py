@@ -35,9 +35,8 @@ from layerprobe.results.shown import LeavesOut
 from layerprobe.scoring.values import LayerScores, Scores, TaskScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.registry import MEASURES
-from layerprobe.similarity.values import CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.measures import CKA
+from layerprobe.similarity.values import MEASURES, CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile

@@ -15,7 +15,7 @@ from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.errors import ON_COMMAND_LINE, option
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.shrinking.values import ShrinkSettings
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.tasks.formats import Format
 
 COMMANDS = ["find", "predict", "score", "compare", "probe", "finetune", "shrink", "export", "extract"]

@@ -34,7 +34,7 @@ PANELS = (
 LAST = "report", "plotly", "json", "quiet", "traceback"
 LISTED = {
     "kinds": "layerprobe.tasks.kind:KINDS",
-    "measures": "layerprobe.similarity.registry:MEASURES",
+    "measures": "layerprobe.similarity.values:MEASURES",
     "objectives": "layerprobe.lab.pretraining.values:OBJECTIVES",
 }
 """Registries whose names replace {kinds} and so on in a help: other packages may add to them."""

@@ -30,7 +30,7 @@ from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.maps import MeasureEstimate, measure_layers
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, resolve_measure
 from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer

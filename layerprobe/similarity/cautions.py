@@ -88,7 +88,7 @@ def cautions(
         ...     mean_norm=1.0, mean_cosine=0.3, top_dimension_share=0.01, top_three_share=0.03,
         ...     effective_rank=670.0, intrinsic_dimension=20.0, chance_cka=0.22,
         ... )
-        >>> from layerprobe.similarity.measures.cka import CKA
+        >>> from layerprobe.similarity.measures import CKA
         >>> cautions(CKA(), 2758, ("electra", (layer,)), ("bert", (layer,)))
         ()
         >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]

@@ -20,7 +20,7 @@ from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.engine.passes import NamedLayers, named_layers, sums_of
 from layerprobe.similarity.engine.sums import Sums
 from layerprobe.similarity.maps import similarity_curve
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,

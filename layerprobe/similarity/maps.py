@@ -86,7 +86,7 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
         One value per layer of the model, in the range of the map: debiased ones can be negative.
 
     Examples:
-        >>> from layerprobe.similarity.measures.cka import CKA
+        >>> from layerprobe.similarity.measures import CKA
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
         >>> three_by_two = SimilarityMap(measure=CKA(), values=values, n_samples=50)
         >>> similarity_curve(three_by_two, alignment="relative-depth").values
@@ -143,7 +143,7 @@ def measure_layers(
         groups, or if too few samples remain without a part for the measure.
 
     Examples:
-        >>> from layerprobe.similarity.measures.procrustes import Procrustes
+        >>> from layerprobe.similarity.measures import Procrustes
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
         >>> round(measure_layers(layers, layers, Procrustes()).curve("same-index").values[0], 12)
         1.0

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
+from layerprobe.registry import Registry
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, mask_left_out
 from layerprobe.results.table import Column, Form, Table, interval_title
-from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,19 @@ SETTINGS = {
     "neighbours": "Int64",
 }
 """Settings of measures that are columns in tables of pairs of layers, with their dtypes; empty for other measures."""
+
+MEASURES: Registry[type] = Registry(
+    "layerprobe.measures",
+    type,
+    what="measure",
+    shipped={
+        "cka": "layerprobe.similarity.measures:CKA",
+        "mutual-knn": "layerprobe.similarity.measures:MutualKNN",
+        "procrustes": "layerprobe.similarity.measures:Procrustes",
+        "svcca": "layerprobe.similarity.measures:SVCCA",
+    },
+)
+"""Subclasses of `Measure` by their names in the command line and JSON."""
 
 Matrix = tuple[tuple[float, ...], ...]
 """`matrix[i][j]`: layer i of the model, layer j of the reference."""

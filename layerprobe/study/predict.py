@@ -36,8 +36,8 @@ from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerC
 from layerprobe.readings.source import N_ALTERED, read_curves
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split, zero_shot
+from layerprobe.similarity import measures
 from layerprobe.similarity.checks import MIN_SAMPLES
-from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.study.values import Prediction
@@ -60,7 +60,7 @@ FEW_ITEMS = 256
 # Readings whose expectation does not depend on the number of texts, unlike ranks, entropies and dimensions.
 STEADY = ((INFONCE,), (CKA,), (SELF_CKA,))
 # The similarity for which DropBench fitted the rules that read CKA.
-DEBIASED_CKA = cka.CKA()
+DEBIASED_CKA = measures.CKA()
 
 References = ModelLike | Sequence[ModelLike] | None
 NumberOfTexts = int | Literal["all"] | None

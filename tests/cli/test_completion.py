@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from layerprobe.lab.pretraining.values import OBJECTIVES
 from layerprobe.lab.reproduction.paper import experiments
 from layerprobe.prediction.rule import rule_names
-from layerprobe.similarity.registry import MEASURES
+from layerprobe.similarity.values import MEASURES
 from layerprobe.tasks.kind import KINDS
 
 

@@ -15,8 +15,8 @@ from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.similarity.maps import layer_similarity
-from layerprobe.similarity.measures.procrustes import Procrustes
-from layerprobe.similarity.registry import MEASURES
+from layerprobe.similarity.measures import Procrustes
+from layerprobe.similarity.values import MEASURES
 
 RNG = np.random.default_rng(0)
 E = RNG.standard_normal((23, 12, 5)).astype(np.float32)

@@ -5,7 +5,7 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Finding, Weights
 

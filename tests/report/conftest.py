@@ -19,7 +19,7 @@ from layerprobe.results.shown import Shown
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.study.values import Finding, MadeRun, Weights

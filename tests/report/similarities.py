@@ -15,7 +15,7 @@ from layerprobe.interval import Interval
 from layerprobe.names import short_names
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import (
     CurveUncertainty,
     LayerDiagnostics,

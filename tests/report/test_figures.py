@@ -11,7 +11,7 @@ from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import HEIGHT, WIDTH, Figure, drawn, figures, have_labels
 from layerprobe.results.table import Column, Table
-from layerprobe.similarity.measures.neighbours import MutualKNN
+from layerprobe.similarity.measures import MutualKNN
 from layerprobe.study.values import Finding
 
 from .conftest import FINDINGS, Pair

@@ -17,7 +17,7 @@ from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.results import document
 from layerprobe.results.draw import figures
 from layerprobe.results.markup import element, escape, script_json
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import Procrustes
 from layerprobe.study.values import Finding
 
 from .conftest import FINDINGS, Pair, found, rendered

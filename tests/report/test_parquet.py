@@ -13,9 +13,7 @@ from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import LayerProbeError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_layers
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.neighbours import MutualKNN
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import CKA, MutualKNN, Procrustes
 from layerprobe.similarity.values import Measure, SimilarityMap
 
 KNN = MutualKNN(neighbours=3)

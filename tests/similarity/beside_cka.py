@@ -5,11 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from layerprobe.similarity.maps import layer_similarity, measure_layers
-from layerprobe.similarity.measures.cca import SVCCA
-from layerprobe.similarity.measures.neighbours import MutualKNN
-from layerprobe.similarity.measures.procrustes import Procrustes
-from layerprobe.similarity.registry import MEASURES
-from layerprobe.similarity.values import LayerMeasure, Matrix, Normalize, measure_class
+from layerprobe.similarity.measures import SVCCA, MutualKNN, Procrustes
+from layerprobe.similarity.values import MEASURES, LayerMeasure, Matrix, Normalize, measure_class
 
 BESIDE_CKA = [name for name in MEASURES if name != "cka"]
 NEIGHBOURS = 5

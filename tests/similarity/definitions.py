@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 
 Array = NDArray[np.float64]
 

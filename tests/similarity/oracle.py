@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityMap
 from tests.similarity.definitions import centre, hsic, linear_gram, rbf_gram
 

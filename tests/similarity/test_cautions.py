@@ -12,10 +12,7 @@ from numpy.typing import NDArray
 from layerprobe.similarity.cautions import _inflation, cautions
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.measures.cca import SVCCA
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.neighbours import MutualKNN
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import CKA, SVCCA, MutualKNN, Procrustes
 from layerprobe.similarity.values import LayerDiagnostics, Measure
 
 HEALTHY = LayerDiagnostics(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
 from layerprobe.similarity.maps import similarity_curve
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityMap
 from tests.similarity.definitions import rbf_cka, rbf_sigma_squared
 from tests.similarity.oracle import map_by_cka

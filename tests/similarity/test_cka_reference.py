@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.similarity.engine.passes import sums_of
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from tests.similarity.definitions import hsic, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared, squared_distances
 from tests.similarity.oracle import brute_force_hsic, map_by_cka
 

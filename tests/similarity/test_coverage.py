@@ -17,8 +17,7 @@ from layerprobe.similarity.diagnostics import rank_influences
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.maps import measure_layers
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import CKA, Procrustes
 from tests.similarity.oracle import LINEAR, RBF
 
 pytestmark = pytest.mark.slow

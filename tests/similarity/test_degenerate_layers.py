@@ -13,8 +13,7 @@ from layerprobe.probing.run import probe
 from layerprobe.similarity.checks import as_array
 from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import CKA, Procrustes
 from layerprobe.similarity.values import Measure
 from tests.similarity.definitions import rbf_cka
 

@@ -27,7 +27,7 @@ from layerprobe.similarity.engine.passes import _features_are_cheaper, _full_pre
 from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import Sums
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from tests.similarity import oracle
 from tests.similarity.definitions import rbf_sigma_squared
 from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka

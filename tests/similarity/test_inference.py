@@ -24,7 +24,7 @@ from layerprobe.similarity.inference import (
     spread,
     student_uncertainty,
 )
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from tests.similarity import oracle
 from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
 

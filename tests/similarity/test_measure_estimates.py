@@ -11,7 +11,7 @@ from layerprobe.context import settings
 from layerprobe.errors import DataError
 from layerprobe.similarity.inference import MIN_UNITS
 from layerprobe.similarity.maps import PARTS, MeasureEstimate, measure_layers
-from layerprobe.similarity.measures.cca import SVCCA
+from layerprobe.similarity.measures import SVCCA
 from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measure_map, measured
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import linalg
 
-from layerprobe.similarity.measures import neighbours as neighbours_module
-from layerprobe.similarity.measures.cca import principal_subspace
+from layerprobe.similarity import measures
+from layerprobe.similarity.measures import principal_subspace
 from tests.similarity.beside_cka import mutual_knn, procrustes, svcca
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ def test_mutual_knn_counts_common_neighbours(n: int, d: int, e: int, k: int) -> 
 def test_blocks_change_nothing(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = layers(30, 6, 4)
     expected = mutual_knn(X, Y, neighbours=4)
-    monkeypatch.setattr(neighbours_module, "BLOCK", block)
+    monkeypatch.setattr(measures, "BLOCK", block)
     np.testing.assert_allclose(mutual_knn(X, Y, neighbours=4), expected, rtol=1e-12)
 
 

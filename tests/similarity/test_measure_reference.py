@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.similarity.measures.cca import principal_subspace
+from layerprobe.similarity.measures import principal_subspace
 from tests.similarity.beside_cka import mutual_knn, procrustes, svcca
 
 Array = NDArray[np.float64]

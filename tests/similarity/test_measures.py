@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.maps import layer_similarity, measure_layers, zscored
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import Invariance, Normalize, measure_class
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measure_map, measured, svcca
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
 from layerprobe.similarity.engine.rows import FEW_SAMPLES
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from tests.few import few
 from tests.similarity import oracle
 from tests.similarity.definitions import rbf_cka

@@ -30,8 +30,7 @@ from layerprobe.results.conclusion import Choice
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures import CKA, Procrustes
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
 from layerprobe.study.find import find

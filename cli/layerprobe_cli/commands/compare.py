@@ -32,7 +32,7 @@ def compare(
     measure: Annotated[
         list[str] | None,
         "Comparison",
-        {"metavar": "NAME", "autocompletion": complete_names("layerprobe.similarity.registry:MEASURES")},
+        {"metavar": "NAME", "autocompletion": complete_names("layerprobe.similarity.values:MEASURES")},
     ] = None,
     neighbours: Annotated[int | None, "Comparison", {"min": 1}] = None,
     reference_random_init: Annotated[int | None, "Comparison", {"metavar": "SEED", "min": 0}] = None,

@@ -35,7 +35,7 @@ from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 from layerprobe.stats.values import pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_settings

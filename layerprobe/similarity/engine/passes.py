@@ -16,7 +16,7 @@ from layerprobe.similarity.engine.grams import NARROW, Gram, linear_gram, rbf_gr
 from layerprobe.similarity.engine.paths import feature_sums, products_of, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import Sums
-from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures import CKA
 
 Path = Literal["auto", "gram", "features"]
 Pair = tuple[int, int]

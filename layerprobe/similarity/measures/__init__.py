@@ -1,1 +1,0 @@
-"""The measures of similarity, one module per family, with their mathematics and settings."""
