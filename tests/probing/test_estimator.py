@@ -1,5 +1,6 @@
 """The fitted probe comes back: scikit-learn's pipeline, equal to what scores were computed with, pickled and saved."""
 
+import functools
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,9 @@ def probed(embeddings: Any, targets: Any, **how: Any) -> Probing:
     return probe(embeddings, targets, foldings=1, cv=3, **how)
 
 
-RESULTS = {kind: probed(EMBEDDINGS, targets) for kind, targets in TARGETS.items()}
+@functools.cache
+def result_of(kind: str) -> Probing:
+    return probed(EMBEDDINGS, TARGETS[kind])
 
 
 def pickled(value: Any) -> Any:
@@ -66,7 +69,7 @@ def outputs_of(pipeline: Any, rows: Any) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["scores", "two", "three"])
 def test_it_is_what_scikit_learn_fits_on_all_rows(kind: str) -> None:
-    pipeline, rows = RESULTS[kind].estimator(1), EMBEDDINGS[:, 1]
+    pipeline, rows = result_of(kind).estimator(1), EMBEDDINGS[:, 1]
     expected = clone(pipeline).fit(rows, TARGETS[kind])
     np.testing.assert_allclose(outputs_of(pipeline, NEW[:, 1]), outputs_of(expected, NEW[:, 1]), rtol=2e-3, atol=2e-3)
     assert (pipeline.predict(NEW[:, 1]) == expected.predict(NEW[:, 1])).mean() > 0.95 or kind == "scores"
@@ -92,8 +95,8 @@ def test_its_predictions_are_those_that_were_scored(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_it_has_the_names_of_the_classes(kind: str) -> None:
-    pipeline = RESULTS[kind].estimator()
-    predicted = pipeline.predict(EMBEDDINGS[:, RESULTS[kind].best_layer])
+    pipeline = result_of(kind).estimator()
+    predicted = pipeline.predict(EMBEDDINGS[:, result_of(kind).best_layer])
     assert predicted.shape == TARGETS[kind].shape
     if kind == "scores":
         assert np.corrcoef(predicted, TARGETS[kind])[0, 1] > 0.6
@@ -104,7 +107,7 @@ def test_it_has_the_names_of_the_classes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["scores", "three", "labels"])
 def test_the_weighted_sum_is_a_pipeline_of_all_layers_side_by_side(kind: str) -> None:
-    result = RESULTS[kind]
+    result = result_of(kind)
     problem = as_targets(TARGETS[kind], N).folded(None, ProbeSettings(foldings=1, folds=3))
     layers, scales = zip(*(scaled(layer, shifted=True) for layer in as_layers(EMBEDDINGS)), strict=True)
     summed = summed_layer(problem, layers, np.arange(N), seed=[0, 0])[0]
@@ -121,11 +124,13 @@ def test_it_predicts_from_embeddings_as_they_come(factor: float, shift: float) -
         moved = probed(factor * (EMBEDDINGS + shift), TARGETS[kind])
         for name, rows in ((1, EMBEDDINGS[:, 1]), ("weighted sum", EMBEDDINGS.reshape(N, -1))):
             predicted = outputs_of(moved.estimator(name), factor * (rows + shift))
-            np.testing.assert_allclose(predicted, outputs_of(RESULTS[kind].estimator(name), rows), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(
+                predicted, outputs_of(result_of(kind).estimator(name), rows), rtol=1e-3, atol=1e-3
+            )
 
 
 def test_float32_and_one_row_will_do() -> None:
-    pipeline = RESULTS["scores"].estimator(-1)
+    pipeline = result_of("scores").estimator(-1)
     rows = NEW[:, 2].astype(np.float32)
     np.testing.assert_allclose(pipeline.predict(rows), pipeline.predict(rows.astype(np.float64)), rtol=1e-4)
     assert pipeline.predict(rows[:1]).shape == (1,)
@@ -133,7 +138,7 @@ def test_float32_and_one_row_will_do() -> None:
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_it_can_be_pickled_and_saved_with_its_provenance(tmp_path: Path, kind: str) -> None:
-    result = RESULTS[kind]
+    result = result_of(kind)
     read = lp.load(lp.save(result, tmp_path / "probes.safetensors"))
     assert read == result
     for name in ("weighted sum", 0, 1, 2):
@@ -145,7 +150,7 @@ def test_it_can_be_pickled_and_saved_with_its_provenance(tmp_path: Path, kind: s
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
-    whole = lp.save(RESULTS["scores"], tmp_path / "probes.safetensors").read_bytes()
+    whole = lp.save(result_of("scores"), tmp_path / "probes.safetensors").read_bytes()
     changed = bytearray(whole)
     changed[-3] ^= 1
     other = save({"a": np.ones(3)})
@@ -162,7 +167,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_where_there_is_none_is_one_line() -> None:
-    result = RESULTS["scores"]
+    result = result_of("scores")
     with pytest.raises(DataError, match="JSON does not contain them: probe again, or save results as"):
         from_json(Probing, to_json(result)).estimator()
     with pytest.raises(DataError, match=r"a layer that was scored, one of layer 0, layer 1, .*, weighted sum, got 7"):
@@ -184,7 +189,7 @@ def test_a_feature_that_is_the_same_everywhere_says_nothing() -> None:
 
 
 def test_pairs_of_texts_are_side_by_side() -> None:
-    fit = RESULTS["two"].fits["layer 1"]
+    fit = result_of("two").fits["layer 1"]
     first, second = NEW[:, 0, :4].astype(np.float32), NEW[:, 1, :4].astype(np.float32)
     features = logistic_features(first, second)
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, np.arange(30) % 2)
@@ -203,7 +208,7 @@ def test_pairs_of_texts_are_side_by_side() -> None:
 
 
 def test_the_penalty_is_the_median_of_those_chosen() -> None:
-    pipeline = RESULTS["scores"].estimator(0)
+    pipeline = result_of("scores").estimator(0)
     assert isinstance(pipeline[-1], Ridge)
     problem = as_targets(TARGETS["scores"], N).folded(None, ProbeSettings(foldings=1, folds=3))
     fitted = problem.outputs(scaled(as_layers(EMBEDDINGS)[0], shifted=True)[0])
