@@ -15,10 +15,9 @@ from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded, metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, percentage, plural
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of
 from layerprobe.results.words import spans
 from layerprobe.stats.crossed import common_variance, errors_known, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links

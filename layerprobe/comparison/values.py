@@ -11,10 +11,9 @@ from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, listed, percentage, plural
 from layerprobe.results import numbers
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, mask_left_out
-from layerprobe.results.table import Bounds, Column, Table, columns_of, p_value, percent, stacked
+from layerprobe.results.table import Bounds, Chart, Column, Line, Quantity, Table, columns_of, p_value, percent, stacked
 from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 SMALL = 0.05

@@ -15,10 +15,9 @@ from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split, metric_title, points
 from layerprobe.names import distinct_names, listed
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, interval_title, layer_columns
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.sentences import joint_error_sources

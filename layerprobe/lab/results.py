@@ -15,10 +15,9 @@ from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, short_name
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, millions
 from layerprobe.stats.sentences import joint_error_sources
 
 PASSED = {1: True, -1: False, 0: None}

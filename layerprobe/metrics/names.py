@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.registry import Registry
-from layerprobe.results.charts import Quantity
+from layerprobe.results.table import Quantity
 
 Split = Literal["train", "validation", "test"]
 

@@ -6,10 +6,9 @@ from statistics import fmean
 
 from layerprobe.files.serialisation import RARE
 from layerprobe.readings.reading import CKA, DIGITS, READINGS
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
-from layerprobe.results.table import Column, Table, chance
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"

@@ -18,10 +18,9 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, quoted, short_name, some
 from layerprobe.probing.estimators import Fit
-from layerprobe.results.charts import Chart, Line
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, columns_of, interval_title
+from layerprobe.results.table import Chart, Line, Table, columns_of, interval_title
 from layerprobe.scoring.values import floor_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor

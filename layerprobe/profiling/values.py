@@ -15,10 +15,9 @@ from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, layer_columns, stacked
 
 Shape = tuple[int, int]
 """Tokens per text and texts per batch; for image models, images."""

@@ -10,10 +10,9 @@ from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.registry import Registry
-from layerprobe.results.charts import Chart, Line
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Chart, Column, Line, Table
 from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import plotly.graph_objects as go
 
 from layerprobe.names import percentage
 from layerprobe.results import numbers, style
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table
 
 Bounds = tuple[float, float]
 ROOM, DODGE = 0.4, 0.13

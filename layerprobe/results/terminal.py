@@ -16,9 +16,9 @@ from layerprobe.results.conclusion import Verdict
 from layerprobe.results.table import Column, Table
 
 if TYPE_CHECKING:
-    from layerprobe.results.charts import Chart
     from layerprobe.results.conclusion import Choice, Conclusion, Step
     from layerprobe.results.shown import Shown
+    from layerprobe.results.table import Chart
 
 WIDTH = 80
 """Characters of a line, unless all columns are requested."""

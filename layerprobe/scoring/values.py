@@ -12,10 +12,9 @@ from layerprobe.files.serialisation import IN_MEMORY, RARE
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, plural, short_name
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown
-from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.paired import ItemInfluences, ScoredLayers
 from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
 

@@ -12,10 +12,19 @@ from layerprobe.checks import LEVEL, check_level, check_tolerance, convert_field
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.interval import Interval
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, mask_left_out
-from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
+from layerprobe.results.table import (
+    Chart,
+    Column,
+    Line,
+    Quantity,
+    Table,
+    chance,
+    columns_of,
+    interval_title,
+    layer_columns,
+)
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.values import TOLERANCE
 

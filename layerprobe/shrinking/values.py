@@ -19,10 +19,9 @@ from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
 from layerprobe.results import words
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, millions
 from layerprobe.stats.sentences import joint_error_sources
 from layerprobe.stats.values import (
     TOLERANCE,

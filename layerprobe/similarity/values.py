@@ -12,10 +12,9 @@ from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
 from layerprobe.registry import Registry
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, mask_left_out
-from layerprobe.results.table import Column, Form, Table, interval_title
+from layerprobe.results.table import Chart, Column, Form, Line, Quantity, Table, interval_title
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,9 +13,19 @@ from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.results import numbers
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import mask_left_out
-from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns, stacked
+from layerprobe.results.table import (
+    Chart,
+    Column,
+    Line,
+    Quantity,
+    Table,
+    chance,
+    columns_of,
+    interval_title,
+    layer_columns,
+    stacked,
+)
 from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import EXPECTED_CHART, FLAGGED, GAIN_CHART, KEEP
 from layerprobe.stats.values import pareto_front

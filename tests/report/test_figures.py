@@ -8,9 +8,8 @@ from itertools import combinations
 import pytest
 
 from layerprobe.results import style
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import HEIGHT, WIDTH, Figure, drawn, figures, have_labels
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table
 from layerprobe.similarity.measures import MutualKNN
 from layerprobe.study.values import Finding
 

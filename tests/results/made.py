@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.items import Explored, LayersOf
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, chance, interval_title, millions
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance, interval_title, millions
 
 MEANS = (61.9, 60.1, 61.9, 66.7, 69.8, 70.6, 69.0, 67.1, 65.1)
 CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)

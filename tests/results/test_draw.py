@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from layerprobe.results import style
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
 from layerprobe.results.draw import Figure, drawn, figures
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table
 
 GAIN = Quantity("points over the whole model", "validation", "higher")
 TESTED = replace(GAIN, split="test")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, LayerProbeError
-from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.table import Column, Table, csv_text, stacked
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, csv_text, stacked
 
 FORMULAS = [
     "=cmd|' /C calc'!A0",

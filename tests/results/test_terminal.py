@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from layerprobe.results import terminal, words
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, chance, interval_title
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance, interval_title
 
 MEANS = (61.9, 60.1, 61.9, 66.7, 69.8, 70.6, 69.0, 67.1, 65.1)
 CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)

@@ -10,10 +10,9 @@ from typing import Any, Literal
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.reading import CKA, cka_with
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, percent
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, percent
 
 CHOSEN_ANEW = "best rule of the other families"
 """The rule selected for each family by the other families: its scores are not those of the luckiest of many rules."""

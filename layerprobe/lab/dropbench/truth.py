@@ -25,8 +25,7 @@ from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.zoo import TWIN, TunedLayers, ZooEntry
 from layerprobe.names import percentage
 from layerprobe.prediction.values import Truth
-from layerprobe.results.charts import Quantity
-from layerprobe.results.table import Table, columns_of
+from layerprobe.results.table import Quantity, Table, columns_of
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import best_of
 

@@ -15,10 +15,9 @@ from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_dict
 from layerprobe.registry import Registry
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, columns_of
+from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
 if TYPE_CHECKING:

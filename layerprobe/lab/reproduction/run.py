@@ -31,10 +31,9 @@ from layerprobe.lab.reproduction.paper import (
 from layerprobe.lab.run import plan_recipe, run_recipe
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.rules import plateau_rule
-from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, columns_of, interval_title
+from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of, interval_title
 from layerprobe.similarity.measures import CKA
 from layerprobe.stats.values import pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
