@@ -96,7 +96,7 @@ class LayerEvaluator(BaseEvaluator):
         super().__init__()  # type: ignore[no-untyped-call]
         self.task = checked_task(task)
         self.kind = kind = KINDS[self.task.kind]
-        if kind.zero_shot == "own" and kind.outputs is None:
+        if kind.zero_shot == "own" and kind.learning().outputs is None:
             raise DataError(f"expected a task scored by embeddings of texts, got one of kind {kind.name}")
         self.split: TextSplit = split or ("all" if self.task.one_piece and not kind.fits else "validation")
         check_choice(self.split, TextSplit, name="split")

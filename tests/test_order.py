@@ -66,21 +66,18 @@ def test_a_reference_exists_and_runs_down(module: str, reference: str) -> None:
     target = reference.partition(":")[0]
     if module not in REGISTRIES and module.split(".")[:2] != target.split(".")[:2]:
         assert level(module) < level(target), f"{module} names {reference}, which stands above it"
-    if "layerprobe.kinds." in module and target.startswith("layerprobe.kinds."):
-        assert module.split(".")[2] == target.split(".")[2], f"{module} names {reference} of another kind"
 
 
 def test_few_modules_name_others_in_strings() -> None:
     naming = {module for module, reference in FOUND if ":" in reference}
-    kinds = {module for module in naming if module.startswith("layerprobe.kinds")}
     registries = {module for module in naming if module.endswith((".registry", ".names"))}
     cli = {module for module in naming if module.startswith("layerprobe_cli")}  # completion of the names in registries
     others = {  # a registry beside what it registers
         "layerprobe.encoders.backends.backend",
         "layerprobe.jobs.crew",
         "layerprobe.prediction.rule",
+        "layerprobe.kinds",
         "layerprobe.readings.reading",
-        "layerprobe.shrinking.teacher",
         "layerprobe.similarity.values",
     }
-    assert naming - kinds - registries - cli == {*REGISTRIES, *others}
+    assert naming - registries - cli == {*REGISTRIES, *others}

@@ -15,7 +15,8 @@ import numpy as np
 from layerprobe.finetuning.losses import Loss
 from layerprobe.metrics.scores import pearson
 from layerprobe.metrics.names import Metric
-from layerprobe.tasks.kind import Kind
+from layerprobe.scoring.probes import RIDGE
+from layerprobe.tasks.kind import Kind, Learning
 from torch import nn
 from torch.nn import functional as F
 
@@ -45,20 +46,18 @@ GRADING = Kind(
     labelled=False,
     metrics=("pearson", "fit"),
     score=scored,
-    loss="toy_plugin:Grading",
+    learning=lambda: Learning(loss=Grading, probe=RIDGE),
     zero_shot="probe",
-    probe="layerprobe.scoring.probes:RIDGE",
     target_columns=("grade",),
     detects=lambda cells: "0.5" in cells,
 )
-BROKEN = Kind(**{name: getattr(GRADING, name) for name in Kind.__slots__} | {"loss": "toy_plugin:Missing"})
 """
 
 
 @contextlib.contextmanager
 def toy_kind(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """A package with the kinds grading and broken and a metric of its own."""
-    install(monkeypatch, folder, KINDS, TOY, {"grading": "GRADING", "broken": "BROKEN"})
+    """A package with the kind grading and a metric of its own."""
+    install(monkeypatch, folder, KINDS, TOY, {"grading": "GRADING"})
     install(monkeypatch, folder, METRICS, "from toy_plugin import FIT", {"fit": "FIT"}, package="toy_metric")
     yield
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from layerprobe.tasks.values import Examples, Items, Task
 
 TOY_KINDS = tuple(name for name in KINDS if name not in ("image classification", "question answering"))
 """Kinds that have a toy here; images and questions have theirs beside their tests."""
-OF_EXAMPLES = tuple(name for name in TOY_KINDS if KINDS[name].load("items") is Examples)
+OF_EXAMPLES = tuple(name for name in TOY_KINDS if KINDS[name].items is None)
 """Kinds of texts or pairs with a number each."""
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4

@@ -131,7 +131,7 @@ def item_source(data: object, models: Sequence[Embeddings], split: TextSplit = "
         return None
     split, kind = "test" if split == "all" and not data.one_piece else split, KINDS[data.kind]
     items = data.split(split)
-    if items.prompts is not None or not (kind.zero_shot == "cosine" or kind.outputs):
+    if items.prompts is not None or not (kind.zero_shot == "cosine" or kind.learning().outputs):
         return None
     groups = []
     for embeddings, name in zip(models, distinct_names([one.model.name for one in models]), strict=True):

@@ -237,6 +237,6 @@ class PairClasses(TextClasses):
 
 
 def criterion_of(task: Task, *, width: int) -> Criterion:
-    """Return the criterion of a task, with a new head; DataError if the one named by its kind cannot be loaded."""
-    criterion: Criterion = KINDS[task.kind].load("loss")(width=width, n_labels=len(task.labels))
+    """Return the criterion of a task, with a new head."""
+    criterion: Criterion = KINDS[task.kind].learning().loss(width=width, n_labels=len(task.labels))
     return criterion

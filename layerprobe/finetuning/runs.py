@@ -222,7 +222,7 @@ class RunWorker:
 def log_reading(checkpoint: Resolved, encoder: Encoder, task: Task, protocol: Protocol) -> None:
     """Log oddities and truncation of the texts of a task in training; they are the same for all its folds."""
     splits = task.train, task.validation, task.test
-    cut = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
+    cut = KINDS[task.kind].learning().loss.cut(encoder, splits, max_length=protocol.max_length)
     for warning in (*reading_cautions(checkpoint, sorted(set(task.texts()))), *filter(None, [cut])):
         logger.warning("%s", warning)
     recipe = checkpoint.recipe

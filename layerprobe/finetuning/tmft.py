@@ -133,10 +133,10 @@ def train_layers(
     if encoder.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
-        KINDS[task.kind].load("loss").prepare(encoder, items, max_length=protocol.max_length)
+        KINDS[task.kind].learning().loss.prepare(encoder, items, max_length=protocol.max_length)
         for items in (task.train, task.validation, task.test)
     )
-    loss: type[Criterion] = KINDS[task.kind].load("loss")
+    loss: type[Criterion] = KINDS[task.kind].learning().loss
     loss.check_batch(train, protocol.batch_size)
     # influences of items are computed from the outputs when needed
     with _memory_errors(encoder, layer), seeded(seed, encoder.device), settings(by_item=False):

@@ -21,8 +21,9 @@ from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
 from layerprobe.tasks.columns import Columns, place_of, plain_name
 from layerprobe.tasks.examples import Cells, Row, read_rows, task_of
+from layerprobe.tasks.explored import class_view
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
+from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS
@@ -53,28 +54,6 @@ def recognises(path: Path) -> bool:
     if path.suffix.lower() == ".parquet" and path.is_file():
         return _parquet_column(path) is not None
     return path.suffix.lower() in TABLES and path.is_file() and _lists_images(path)
-
-
-IMAGE_CLASSIFICATION = Kind(
-    name="image classification",
-    view="layerprobe.tasks.explored:class_view",
-    pairs=False,
-    labelled=True,
-    item="image",
-    metrics=("accuracy", "macro f1"),
-    score=class_scores,
-    influences=class_influences,
-    loss="layerprobe.finetuning.losses:TextClasses",
-    zero_shot="probe",
-    probe="layerprobe.scoring.probes:LOGISTIC",
-    one_target=True,
-    averages="probabilities",
-    loader="layerprobe.kinds.images:load_image_task",
-    recognises=recognises,
-    unlabelled="layerprobe.kinds.images:load_images",
-    floors=lambda items: class_floors(items.gold),
-    primary_if_rare="macro f1",
-)
 
 
 def load_image_task(source: TaskSource) -> Task:
@@ -368,3 +347,34 @@ def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the columns with usual names, in the order of the names."""
     plain = {plain_name(column): column for column in columns}
     return [plain[name] for name in names if name in plain]
+
+
+# ---- the kind ------------------------------------------------------------------------------------------
+
+
+def _learning() -> Learning:
+    from layerprobe.finetuning.losses import TextClasses
+    from layerprobe.scoring.probes import LOGISTIC
+
+    return Learning(loss=TextClasses, probe=LOGISTIC)
+
+
+IMAGE_CLASSIFICATION = Kind(
+    name="image classification",
+    view=class_view,
+    pairs=False,
+    labelled=True,
+    item="image",
+    metrics=("accuracy", "macro f1"),
+    score=class_scores,
+    influences=class_influences,
+    learning=_learning,
+    zero_shot="probe",
+    one_target=True,
+    averages="probabilities",
+    loader=load_image_task,
+    recognises=recognises,
+    unlabelled=load_images,
+    floors=lambda items: class_floors(items.gold),
+    primary_if_rare="macro f1",
+)

@@ -28,8 +28,9 @@ from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors,
 from layerprobe.tasks.cells import BINARY, detect_range, is_binary, is_number, label_cell, scale
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.examples import Row, example_of, parsed, read_rows, task_of
+from layerprobe.tasks.explored import class_view, decision_view, score_view
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
+from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
 from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import with_counts
 from layerprobe.tasks.tables import Table, read_table
@@ -48,129 +49,6 @@ SCORE_COLUMNS = (
     "goldlabel",
     "quality",
     "simlex999",
-)
-
-
-STS = Kind(
-    name="sts",
-    view="layerprobe.tasks.explored:score_view",
-    pairs=True,
-    labelled=False,
-    metrics=("spearman", "pearson"),
-    score=correlations,
-    influences=correlation_influences,
-    loss="layerprobe.finetuning.losses:CosineScore",
-    zero_shot="cosine",
-    probe="layerprobe.scoring.probes:RIDGE",
-    target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
-    detects=lambda cells: not is_binary(cells) and (not cells or any(map(is_number, cells))),
-    averages="values",
-    merged="layerprobe.kinds.sentences:load_word_similarity",
-    floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),
-)
-
-
-def binary_label(cell: str, place: str) -> str:
-    """Return 0 or 1; empty if the label is missing."""
-    label = label_cell(cell).lower()
-    if label and label not in BINARY:
-        raise TaskError(
-            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: fix it, or choose "
-            f"{option('kind')}"
-        )
-    return BINARY.get(label, "")
-
-
-PARAPHRASE = Kind(
-    name="paraphrase",
-    view="layerprobe.tasks.explored:decision_view",
-    pairs=True,
-    labelled=True,
-    metrics=("f1", "average precision", "accuracy"),
-    score=decision_scores,
-    influences=decision_influences,
-    loss="layerprobe.finetuning.losses:CosineDecision",
-    zero_shot="cosine",
-    threshold=best_threshold,
-    classes=("0", "1"),
-    read_label=binary_label,
-    detects=is_binary,
-    averages="values",
-    floors=lambda items: decision_floors(items.gold),
-)
-
-
-ENTAILMENT = Kind(
-    name="entailment",
-    view="layerprobe.tasks.explored:class_view",
-    pairs=True,
-    labelled=True,
-    metrics=("macro f1", "accuracy"),
-    score=class_scores,
-    influences=class_influences,
-    loss="layerprobe.finetuning.losses:PairClasses",
-    zero_shot="probe",
-    probe="layerprobe.scoring.probes:LOGISTIC",
-    one_target=True,
-    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
-    detects=lambda cells: True,  # what paraphrase and sts leave
-    averages="probabilities",
-    floors=lambda items: class_floors(items.gold),
-)
-
-
-FEW = 20
-"""Largest number of distinct whole numbers that can be classes, with gaps or not."""
-
-
-def _are_values(cells: AbstractSet[str]) -> bool:
-    """Return whether cells are values rather than class numbers: some with fractions, or many with gaps."""
-    if not cells or not all(map(is_number, cells)):
-        return False
-    numbers = sorted(map(float, cells))
-    if not all(number.is_integer() for number in numbers):  # neither is infinity, which is refused later with its line
-        return True
-    return len(numbers) > FEW and numbers[-1] - numbers[0] > len(numbers) - 1
-
-
-REGRESSION = Kind(
-    name="regression",
-    view="layerprobe.tasks.explored:score_view",
-    pairs=False,
-    labelled=False,
-    metrics=("spearman", "pearson", "r2"),
-    score=fit_scores,
-    influences=fit_influences,
-    loss="layerprobe.finetuning.losses:TextValue",
-    zero_shot="probe",
-    probe="layerprobe.scoring.probes:RIDGE",
-    score_range=functools.partial(detect_range, observe=True),
-    target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
-    detects=_are_values,
-    averages="values",
-    floors=lambda items: {
-        **zero_floors("spearman", "pearson", by=RANDOM_ORDER),
-        **zero_floors("r2", by=NAMING_THE_MEAN),
-    },
-)
-
-
-CLASSIFICATION = Kind(
-    name="classification",
-    view="layerprobe.tasks.explored:class_view",
-    pairs=False,
-    labelled=True,
-    metrics=("accuracy", "macro f1"),
-    score=class_scores,
-    influences=class_influences,
-    loss="layerprobe.finetuning.losses:TextClasses",
-    zero_shot="probe",
-    probe="layerprobe.scoring.probes:LOGISTIC",
-    one_target=True,
-    detects=lambda cells: True,
-    averages="probabilities",
-    floors=lambda items: class_floors(items.gold),
-    primary_if_rare="macro f1",
 )
 
 
@@ -202,11 +80,11 @@ def load_word_similarity(
     if not files:
         raise TaskError(f"{path} has no data file: expected files of two words and a score")
     tables = (read_table(file, format) for file in files)
-    placed = (task_columns(table, _columns(table), STS.name) for table in tables)
+    placed = (task_columns(table, _columns(table), "sts") for table in tables)
     read, notes, warnings = read_rows(placed, example_of, item="pair", skip=skip)
     rows = list[Row]()
     for file, pairs in zip(files, read, strict=True):
-        scored = parsed(STS.name, file.name, pairs)
+        scored = parsed("sts", file.name, pairs)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
@@ -217,7 +95,7 @@ def load_word_similarity(
         notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} repeated pairs")
     task = task_of(
         str(source),
-        STS.name,
+        "sts",
         {"train": list(distinct.values())},
         ratios=SHARES,
         seed=seed,
@@ -231,7 +109,7 @@ def load_word_similarity(
 def _columns(table: Table) -> list[int] | None:
     """Return the first two columns of words and the only one of numbers, if a file without a header has these."""
     try:
-        task_columns(table, None, STS.name)
+        task_columns(table, None, "sts")
     except TaskError:
         if table.header is not None or table.nested:
             raise
@@ -242,3 +120,159 @@ def _columns(table: Table) -> list[int] | None:
             return [*words[:2], numeric[0]]
         raise
     return None
+
+
+# ---- the kinds ----------------------------------------------------------------------------------------
+
+
+def _similarities() -> Learning:
+    from layerprobe.finetuning.losses import CosineScore
+    from layerprobe.scoring.probes import RIDGE
+
+    return Learning(loss=CosineScore, probe=RIDGE)
+
+
+STS = Kind(
+    name="sts",
+    view=score_view,
+    pairs=True,
+    labelled=False,
+    metrics=("spearman", "pearson"),
+    score=correlations,
+    influences=correlation_influences,
+    learning=_similarities,
+    zero_shot="cosine",
+    target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
+    detects=lambda cells: not is_binary(cells) and (not cells or any(map(is_number, cells))),
+    averages="values",
+    merged=load_word_similarity,
+    floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),
+)
+
+
+def _decisions() -> Learning:
+    from layerprobe.finetuning.losses import CosineDecision
+
+    return Learning(loss=CosineDecision)
+
+
+def binary_label(cell: str, place: str) -> str:
+    """Return 0 or 1; empty if the label is missing."""
+    label = label_cell(cell).lower()
+    if label and label not in BINARY:
+        raise TaskError(
+            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: fix it, or choose "
+            f"{option('kind')}"
+        )
+    return BINARY.get(label, "")
+
+
+PARAPHRASE = Kind(
+    name="paraphrase",
+    view=decision_view,
+    pairs=True,
+    labelled=True,
+    metrics=("f1", "average precision", "accuracy"),
+    score=decision_scores,
+    influences=decision_influences,
+    learning=_decisions,
+    zero_shot="cosine",
+    threshold=best_threshold,
+    classes=("0", "1"),
+    read_label=binary_label,
+    detects=is_binary,
+    averages="values",
+    floors=lambda items: decision_floors(items.gold),
+)
+
+
+def _pair_classes() -> Learning:
+    from layerprobe.finetuning.losses import PairClasses
+    from layerprobe.scoring.probes import LOGISTIC
+
+    return Learning(loss=PairClasses, probe=LOGISTIC)
+
+
+ENTAILMENT = Kind(
+    name="entailment",
+    view=class_view,
+    pairs=True,
+    labelled=True,
+    metrics=("macro f1", "accuracy"),
+    score=class_scores,
+    influences=class_influences,
+    learning=_pair_classes,
+    zero_shot="probe",
+    one_target=True,
+    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
+    detects=lambda cells: True,  # what paraphrase and sts leave
+    averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
+)
+
+
+FEW = 20
+"""Largest number of distinct whole numbers that can be classes, with gaps or not."""
+
+
+def _are_values(cells: AbstractSet[str]) -> bool:
+    """Return whether cells are values rather than class numbers: some with fractions, or many with gaps."""
+    if not cells or not all(map(is_number, cells)):
+        return False
+    numbers = sorted(map(float, cells))
+    if not all(number.is_integer() for number in numbers):  # neither is infinity, which is refused later with its line
+        return True
+    return len(numbers) > FEW and numbers[-1] - numbers[0] > len(numbers) - 1
+
+
+def _values() -> Learning:
+    from layerprobe.finetuning.losses import TextValue
+    from layerprobe.scoring.probes import RIDGE
+
+    return Learning(loss=TextValue, probe=RIDGE)
+
+
+REGRESSION = Kind(
+    name="regression",
+    view=score_view,
+    pairs=False,
+    labelled=False,
+    metrics=("spearman", "pearson", "r2"),
+    score=fit_scores,
+    influences=fit_influences,
+    learning=_values,
+    zero_shot="probe",
+    score_range=functools.partial(detect_range, observe=True),
+    target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
+    detects=_are_values,
+    averages="values",
+    floors=lambda items: {
+        **zero_floors("spearman", "pearson", by=RANDOM_ORDER),
+        **zero_floors("r2", by=NAMING_THE_MEAN),
+    },
+)
+
+
+def _classes() -> Learning:
+    from layerprobe.finetuning.losses import TextClasses
+    from layerprobe.scoring.probes import LOGISTIC
+
+    return Learning(loss=TextClasses, probe=LOGISTIC)
+
+
+CLASSIFICATION = Kind(
+    name="classification",
+    view=class_view,
+    pairs=False,
+    labelled=True,
+    metrics=("accuracy", "macro f1"),
+    score=class_scores,
+    influences=class_influences,
+    learning=_classes,
+    zero_shot="probe",
+    one_target=True,
+    detects=lambda cells: True,
+    averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
+    primary_if_rare="macro f1",
+)

@@ -73,7 +73,7 @@ def _posed(items: Any, embeddings: Embeddings, task: Task) -> tuple[list[Layer],
     sides = [embeddings.rows(side) for side in items.sides]
     if kind.zero_shot == "cosine":
         return layers, Problem(kind="pairs", targets=np.array(items.gold), rows=np.stack(sides, axis=1), **of)
-    probe = kind.load("probe")
+    probe = kind.learning().probe
     layers = [_features(layer, probe, sides) for layer in layers]
     pairs = next((name for name, features in FEATURES.items() if features is probe.features), None)
     of["pairs"] = pairs if len(sides) > 1 else ""

@@ -156,7 +156,7 @@ def _zero_shot(source: Source) -> LayerCurve:
     from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do not need
 
     task, kind = source.labels, KINDS[source.labels.kind]
-    if (untrained := kind.load("untrained")) is not None:
+    if (untrained := kind.learning().untrained) is not None:
         return _curve(untrained(source.checkpoint, task, split="validation"))
     fit = kind.fitted_on
     fitted = None if fit is None else source.split(fit)
@@ -168,7 +168,7 @@ def _probe(source: Source) -> LayerCurve | None:
     from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do not need
 
     kind = KINDS[source.labels.kind]
-    if kind.zero_shot != "cosine" or kind.probe is None:
+    if kind.zero_shot != "cosine" or kind.learning().probe is None:
         return None  # zero-shot scores already come from a probe, or there is none
     validation, fitted = source.split("validation"), source.split("train")
     return _curve(probed(validation, source.labels, split="validation", fitted=fitted))

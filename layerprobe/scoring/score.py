@@ -84,7 +84,7 @@ def score(
 
 def default_split(task: Task, n_models: int = 1) -> TextSplit:
     """Return the default split of one task: test if validation chooses among further ways."""
-    return "test" if KINDS[task.kind].ways is not None and n_models == 1 else task.scored
+    return "test" if KINDS[task.kind].learning().ways is not None and n_models == 1 else task.scored
 
 
 # ---- one task: items, links and baselines of the kind ---------------------------------------------------
@@ -118,6 +118,7 @@ def _score_task(
     if compared is None and several:
         raise DataError(f"expected at least two {plural(kind.unit)} without a common text, to compare layers")
     times = _times(checkpoints, timing)
+    ways_of = kind.learning().ways
     return Scores(
         models=tuple(described),
         tasks=tuple(_task_scores(task, split, number, one) for number, one in enumerate(scored)),
@@ -134,7 +135,7 @@ def _score_task(
         ),
         level=level,
         compared=compared,
-        ways=None if kind.ways is None or several or split != "test" else kind.load("ways")(checkpoints[0], task),
+        ways=None if ways_of is None or several or split != "test" else ways_of(checkpoints[0], task),
         settings=_settings(checkpoints[0], task if kind.prompts else None),
         influences=None
         if several

@@ -57,9 +57,9 @@ def probed(
 
     The arguments are those of `zero_shot`; `fitted` belongs to the train split.
     """
-    probe: Probe | None = KINDS[task.kind].load("probe")
+    probe: Probe | None = KINDS[task.kind].learning().probe
     if probe is None:
-        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.learning().probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     if split in ("train", "all"):
         raise DataError(f"a probe is fitted on the train split: expected the validation or test split, got {split}")
@@ -97,7 +97,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     checkpoint = resolve(model, items=task.readable)
     kind = KINDS[task.kind]
     floor = kind.floors(task.split(split)).get(task.primary)
-    if (score_untrained := kind.load("untrained")) is not None:
+    if (score_untrained := kind.learning().untrained) is not None:
         scores: LayerScores = score_untrained(checkpoint, task, split=split)
         return replace(scores, floor=floor), extract_split(checkpoint, task, split)
     fit = kind.fitted_on

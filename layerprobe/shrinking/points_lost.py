@@ -48,11 +48,11 @@ Scored = tuple[Evaluation, Array]
 
 def has_untrained_outputs(kind: str) -> bool:
     """Return whether a kind has outputs without fine-tuning: from a loss without a head, or from a probe."""
-    return not _has_head(kind) or (KINDS[kind].zero_shot == "probe" and KINDS[kind].probe is not None)
+    return not _has_head(kind) or KINDS[kind].zero_shot == "probe"
 
 
 def _has_head(kind: str) -> bool:
-    criterion: Criterion = KINDS[kind].load("loss")(width=1, n_labels=2)
+    criterion: Criterion = KINDS[kind].learning().loss(width=1, n_labels=2)
     return any(True for _ in criterion.parameters())
 
 
@@ -236,7 +236,7 @@ class Compared:
 
     def _probed(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return outputs of the kind's probe, fitted on the embeddings of the train split."""
-        probe: Probe = KINDS[task.kind].load("probe")
+        probe: Probe = KINDS[task.kind].learning().probe
         encoder, how, features = model.encoder, model.checkpoint, []
         for items in (with_prompts(task, how).split(part) for part in ("train", split)):
             prepared = prepared_sides(encoder, items, max_length=encoder.limit(how.max_length))

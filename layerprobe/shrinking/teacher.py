@@ -29,7 +29,7 @@ from layerprobe.files.images import prompted
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import unit_rows
-from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, Kind, Learning
 from layerprobe.tasks.values import Items
 
 Vectors = NDArray[np.float32]
@@ -271,9 +271,9 @@ TEACHER = Kind(
     metrics=("agreement", "neighbours"),
     score=_scores,
     influences=_influences,
-    loss="layerprobe.shrinking.teacher:LikeTeacher",
+    learning=lambda: Learning(loss=LikeTeacher),
     zero_shot="own",
-    items="layerprobe.shrinking.teacher:Taught",
+    items=Taught,
     one_target=True,
 )
 """How a smaller model learns the whole one's embeddings; agreement selects checkpoints and is not a task score."""

@@ -106,17 +106,17 @@ def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Arr
     """Return the outputs of untrained (text, width) embeddings of a layer for items, in the form of `Kind.score`.
 
     They are the cosines of pairs, the outputs of the kind's probe, fitted on the train split, or those of
-    `Kind.outputs`; `rows` covers all their texts. DataError if an item has no output.
+    `Learning.outputs`; `rows` covers all their texts. DataError if an item has no output.
     """
-    kind = KINDS[task.kind]
-    if (outputs_of := kind.load("outputs")) is not None:
-        outputs: Array = outputs_of(values, rows, items)
-        return outputs
+    learning = KINDS[task.kind].learning()
+    if learning.outputs is not None:
+        return learning.outputs(values, rows, items)
     u, v = sides_of(values, rows, items)
-    if kind.zero_shot == "cosine":
+    if KINDS[task.kind].zero_shot == "cosine":
         assert v is not None
         return cosine_scores(u, v)
-    probe, train = kind.load("probe"), task.examples("train")
+    probe = learning.probe
+    train = task.examples("train")
     fitted = probe.features(*sides_of(values, rows, train))
     probed: Array = probe.fit(fitted, np.array(train.targets), probe.features(u, v))
     return probed

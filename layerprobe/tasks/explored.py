@@ -1,6 +1,6 @@
 """Single items for a page: texts, gold values and outputs of layers. Knows arrays and tasks, no models.
 
-A kind of task declares an `ItemView` in `Kind.view`: the form of its items and how outputs are read. A result computed
+`Kind.view` returns an `ItemView`: the form of the items and how outputs are read. A result computed
 from items keeps an `ItemSource` for its page. Texts are placed on a map by PCA (Pearson 1901), rotated from layer
 to layer by orthogonal Procrustes (Schoenemann 1966, Psychometrika 31).
 """
@@ -101,7 +101,7 @@ class ItemSource:
 
     def explored(self) -> Explored | None:
         """Return the items for a page; None if the kind of task shows none."""
-        view = KINDS[self.task.kind].load("view")
+        view = KINDS[self.task.kind].view
         if view is not None and not self.made:
             self.made.append(self._explored(view))
         return self.made[0] if self.made else None

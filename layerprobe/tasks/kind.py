@@ -5,14 +5,12 @@ Nothing heavy is imported before a kind is used, so that `--help` can name all o
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.registry import Registry
 from layerprobe.tasks.cells import detect_range, label_cell
@@ -22,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from layerprobe.stats.floors import Floor
+    from layerprobe.tasks.explored import ItemView
+    from layerprobe.tasks.loading import TaskSource
+    from layerprobe.tasks.values import Items, Task, TextFile
 
     Array = NDArray[np.float64]
 
@@ -46,11 +47,26 @@ def _never(source: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kind:
-    """A kind of task: its files, the scoring of outputs, and the training.
+class Learning:
+    """How embeddings become outputs: by training, by a probe, or as they are. Its parts need torch and scikit-learn."""
 
-    Fields of the form `module:attribute` are loaded when used, so that data are read without torch and scikit-learn.
-    """
+    loss: type[Any]
+    """The `Criterion`, with its head; a `Loss` if it uses embeddings."""
+    probe: Any = None
+    """The `Probe` of frozen embeddings; with cosines it is a separate reading."""
+    untrained: Callable[..., Any] | None = None
+    """Scorer of frozen embeddings, if neither cosines nor a probe: in the form of `layerprobe.scoring.zero_shot`."""
+    outputs: Callable[..., Array] | None = None
+    """The part of `untrained` for one layer: a function from (text, width), the rows of texts, and the items to outputs
+    for `Kind.score`. None if it reads states of tokens."""
+    ways: Callable[..., Any] | None = None
+    """Function from a checkpoint and a task to `Ways`: further ways to make outputs of frozen embeddings, and
+    baselines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """A kind of task: its files, the scoring of outputs, and the training. Data are read without torch."""
 
     name: str
     """Registered name."""
@@ -62,15 +78,15 @@ class Kind:
     """Names in `METRICS`: epochs, layers and verdicts use the first."""
     score: Callable[..., dict[str, float]]
     """Function from outputs, gold values and the threshold, if any, to the metrics, 0 .. 1."""
-    loss: str
-    """The `Criterion`, with its head; a `Loss` if it uses embeddings."""
+    learning: Callable[[], Learning]
+    """Function that imports and returns the loss and the scorers of embeddings."""
     zero_shot: Literal["cosine", "probe", "own"]
-    """Scoring of untrained embeddings: by the cosines of pairs, by the probe, or by `untrained`."""
+    """Scoring of untrained embeddings: by the cosines of pairs, by the probe, or by `Learning.untrained`."""
+    own_probe: bool = False
+    """Whether `Learning.untrained` fits a probe on the train split."""
     influences: Callable[..., dict[str, Array]] | None = None
     """Like `score`, but returns (n,) influences of the items on the metrics, see `layerprobe.metrics.scores`; for other
     metrics they are computed by leaving items out, which underestimates the error of over 1,000 linked items."""
-    probe: str | None = None
-    """The `Probe` of frozen embeddings; with cosines it is a separate reading."""
     threshold: Callable[[Array, Any], float] | None = None
     """Function from outputs and gold values to the output from which an example is of class 1, or a question may be
     unanswered; chosen on the validation split."""
@@ -87,31 +103,23 @@ class Kind:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns of a table with their usual names, in the form of `LABEL_COLUMNS`, if a row is an item of the kind's own,
     see `layerprobe.tasks.loading.load_rows`; empty for texts or pairs with a target."""
-    items: str = "layerprobe.tasks.values:Examples"
-    """The class of a split's `Items`."""
+    items: type[Items] | None = None
+    """The class of a split's `Items`; None for `Examples`, texts or pairs with a target."""
     item: str = ""
     """Name of an item; by default pair or text."""
-    loader: str | None = None
+    loader: Callable[[TaskSource], Task] | None = None
     """Loader of a task from a source other than tables of texts and targets, see `layerprobe.tasks.loading`."""
-    unlabelled: str | None = None
+    unlabelled: Callable[..., TextFile] | None = None
     """Loader of items without targets from a source that `recognises` accepts, see `load_texts` of `tasks.loading`;
     None if items are texts."""
-    merged: str | None = None
+    merged: Callable[..., Task] | None = None
     """Loader of several data sets as one task; None if unsupported."""
     prompts: bool = False
     """Whether items are queries and documents, with a prompt for each."""
     recognises: Callable[[Path], bool] = _never
     """Whether a file or folder can only be of this kind, if the user names none; used only with a loader."""
-    untrained: str | None = None
-    """Scorer of frozen embeddings, if neither cosines nor a probe: in the form of `layerprobe.scoring.zero_shot`."""
-    outputs: str | None = None
-    """The part of `untrained` for one layer: a function from (text, width), the rows of texts, and the items to outputs
-    for `score`. None if it reads states of tokens."""
-    view: str | None = None
+    view: Callable[[Task, Any], ItemView] | None = None
     """Function from a task and its items to the `ItemView` of a page; None if pages show no items."""
-    ways: str | None = None
-    """Function from a checkpoint and a task to `Ways`: further ways to make outputs of frozen embeddings, and
-    baselines."""
     floors: Callable[[Any], dict[str, Floor]] = lambda items: {}
     """Function from the items of a split to scores of trivial baselines by metric; metrics without one are absent."""
     primary_if_rare: str | None = None
@@ -142,20 +150,7 @@ class Kind:
     @property
     def fits(self) -> bool:
         """Whether zero-shot scores need another split, for a probe or a threshold."""
-        return self.fitted_on is not None or (self.zero_shot == "own" and self.probe is not None)
-
-    def load(self, field: str) -> Any:
-        """Return the object that a field such as loss, items or untrained names; None if it is empty.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        if (reference := getattr(self, field)) is None:
-            return None
-        try:
-            return pkgutil.resolve_name(reference)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise DataError(f"{reference} cannot be loaded: {error}") from error
+        return self.fitted_on is not None or self.own_probe
 
 
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", shipped="layerprobe.kinds:KINDS")

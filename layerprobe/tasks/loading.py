@@ -233,7 +233,7 @@ def _loaded(source: TaskSource) -> Task:
     if (settings.query_prompt or settings.document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.prompts)
         raise TaskError(f"prompts of queries and documents are only for tasks of kind {kinds}: use prompt")
-    if kind is None or (loader := KINDS[kind].load("loader")) is None:
+    if kind is None or (loader := KINDS[kind].loader) is None:
         task = _task_of_tables(source, kind)
     elif settings.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {settings.score_range}")
@@ -364,10 +364,10 @@ def load_texts(
     if file is not None and not is_on_hub(file):
         kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
         kind = next((kind for kind in kinds if kind.recognises(file)), None)
-    if kind is not None:
+    if kind is not None and kind.unlabelled is not None:
         if groups is not None:
             raise TaskError(f"expected no groups with images, got {groups}: each image is already a group")
-        items: TextFile = kind.load("unlabelled")(
+        return kind.unlabelled(
             file,
             columns=columns,
             format=format,
@@ -375,7 +375,6 @@ def load_texts(
             skip_empty=skip_empty,
             name=title,
         )
-        return items
     if file is None or is_on_hub(file):
         tables = tables_of(source, title) if file is None else hub_tables(str(source))
         table = _read_alike(tables, format, title)["train"]
@@ -509,11 +508,9 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
 def load_settings(settings: TaskSettings) -> Task:
     """Load a task by its settings."""
     if settings.merge:
-        kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
-        merged: Task = kind.load("merged")(
-            settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
-        )
-        return merged
+        kinds = KINDS.usable().items()
+        merged = next(kind.merged for name, kind in kinds if kind.merged and settings.kind in (None, name))
+        return merged(settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty)
     named = {"train": settings.source, "validation": settings.validation, "test": settings.test}
     data = {role: source for role, source in named.items() if source is not None}
     return _loaded(TaskSource(data=data, name=settings.source, settings=settings))

@@ -42,7 +42,7 @@ class Items(abc.ABC):
     def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
         """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
         for kind in KINDS.usable().values():
-            items: type[Items] = kind.load("items")
+            items: type[Items] = kind.items or Examples
             names = {field.name: field.metadata == RARE for field in dataclasses.fields(items)}
             needed = {name for name, rare in names.items() if not rare}
             if issubclass(items, cls) and needed <= values.keys() <= names.keys():
@@ -232,7 +232,7 @@ class Task:
             raise DataError(f"expected {expected} for a task of kind {self.kind}, got {len(self.labels)} labels")
         if kind.classes and len(self.labels) != len(kind.classes):
             raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
-        expected_items = kind.load("items")
+        expected_items = kind.items or Examples
         for split in typing.get_args(Split):
             items = self.split(split)
             if not isinstance(items, expected_items):

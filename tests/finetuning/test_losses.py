@@ -32,7 +32,7 @@ U, V = rng.normal(size=(2, 5, 3)).astype(np.float32)
 
 
 def loss_for(kind: str, *, n_labels: int = 0) -> Loss:
-    criterion: Loss = KINDS[kind].load("loss")(width=3, n_labels=n_labels)
+    criterion: Loss = KINDS[kind].learning().loss(width=3, n_labels=n_labels)
     return criterion
 
 

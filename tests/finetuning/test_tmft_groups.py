@@ -50,7 +50,7 @@ def examples(kind: str) -> Examples:
 
 def loss_for(kind: str) -> Loss:
     torch.manual_seed(0)
-    criterion: Loss = KINDS[kind].load("loss")(width=16, n_labels=2)
+    criterion: Loss = KINDS[kind].learning().loss(width=16, n_labels=2)
     return criterion
 
 

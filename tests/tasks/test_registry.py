@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.errors import DataError
 from layerprobe.finetuning.losses import Criterion, Loss
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
 from layerprobe.scoring.probes import Probe
 from layerprobe.tasks.kind import KINDS, detect_kind
-from layerprobe.tasks.values import Examples
 from tests.sources import naming
 from tests.toy_kind import toy_kind
 from tests.toy_task import OF_EXAMPLES
@@ -27,21 +25,21 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # ---- what each says ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if KINDS[name].load("items") is Examples])
+@pytest.mark.parametrize("name", [name for name in OWN if KINDS[name].items is None])
 def test_a_kind_holds_together(name: str) -> None:
     kind = KINDS[name]
     assert kind.name == name
     assert all(metric_title(metric) for metric in kind.metrics)
-    assert issubclass(kind.load("loss"), Criterion)
-    assert (kind.zero_shot == "own") == (kind.load("untrained") is not None)
-    assert kind.zero_shot != "probe" or kind.probe is not None
-    assert isinstance(kind.load("probe"), Probe | None)
+    learning = kind.learning()
+    assert issubclass(learning.loss, Criterion)
+    assert (kind.zero_shot == "own") == (learning.untrained is not None)
+    assert isinstance(learning.probe, Probe if kind.zero_shot == "probe" else Probe | None)
 
 
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_perfect_outputs_score_1(name: str) -> None:
     kind = KINDS[name]
-    assert issubclass(kind.load("loss"), Loss)
+    assert issubclass(kind.learning().loss, Loss)
     assert kind.pairs or kind.zero_shot == "probe"
     classes = kind.labelled and kind.threshold is None
     perfect = (np.eye(3), np.arange(3.0)) if classes else (np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
@@ -66,11 +64,6 @@ def test_kinds_from_outside_are_asked_first(toy: None) -> None:
         "grading",
         "classification",
     )
-
-
-def test_a_loss_that_is_not_there(toy: None) -> None:
-    with pytest.raises(DataError, match=r"toy_plugin:Missing cannot be loaded: .*has no attribute 'Missing'"):
-        KINDS["broken"].load("loss")
 
 
 # ---- nothing else names a kind -------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from layerprobe.tasks.columns import declared_columns
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.sources import data_files, table_of
 from layerprobe.tasks.splitting import SPLITS
@@ -229,6 +229,7 @@ def _right_words(gold: Questions) -> list[tuple[Words, ...]]:
 
 
 SUFFIXES = (".json", ".jsonl", ".parquet")
+COLUMNS = ("question", "context", "answers")
 _HEAD = 2**20
 _ADVICE = "give JSON in the layout of SQuAD (data, paragraphs, qas), or rows with id, question, context and answers"
 
@@ -248,33 +249,6 @@ def is_squad(path: Path) -> bool:
     except Exception:  # its problem is reported when it is read
         return False
     return b'"paragraphs"' in head or all(b'"%s"' % column.encode() in head for column in COLUMNS)
-
-
-QUESTION_ANSWERING = Kind(
-    name="question answering",
-    view="layerprobe.kinds.answers.kind:question_view",
-    pairs=True,
-    labelled=False,
-    item="question",
-    columns={"question": ("question",), "context": ("context",), "answers": ("answers",)},
-    metrics=("f1", "exact match"),
-    score=answer_scores,
-    # the threshold counts as given
-    influences=lambda *outputs: {name: mean_influences(values) for name, values in _question_scores(*outputs).items()},
-    threshold=answer_threshold,
-    loss="layerprobe.kinds.answers.loss:AnswerSpan",
-    zero_shot="own",
-    untrained="layerprobe.kinds.answers.loss:answer_probe",
-    one_target=True,
-    items="layerprobe.kinds.answers.kind:Questions",
-    loader="layerprobe.kinds.answers.kind:load_questions",
-    recognises=is_squad,
-    floors=lambda items: dict.fromkeys(
-        ("f1", "exact match"),
-        Floor(value=100 * float(np.mean([() in right for right in _right_words(items)])), by=NO_ANSWER),
-    ),
-)
-COLUMNS = tuple(QUESTION_ANSWERING.columns)
 
 
 def load_questions(source: TaskSource) -> Task:
@@ -429,3 +403,34 @@ def _splits(parts: Mapping[str, Sequence[Question]], notes: list[str], warnings:
         remarks.append(f"{len(ids):,} about {counted(len(set(contexts)), 'context')}{unanswerable} in {role}")
     notes.append(f"read as {QUESTION_ANSWERING.name}; questions: {'; '.join(remarks)}")
     return splits
+
+
+def _learning() -> Learning:
+    from layerprobe.kinds.answers.loss import AnswerSpan, answer_probe
+
+    return Learning(loss=AnswerSpan, untrained=answer_probe)
+
+
+QUESTION_ANSWERING = Kind(
+    name="question answering",
+    view=question_view,
+    pairs=True,
+    labelled=False,
+    item="question",
+    columns={name: (name,) for name in COLUMNS},
+    metrics=("f1", "exact match"),
+    score=answer_scores,
+    # the threshold counts as given
+    influences=lambda *outputs: {name: mean_influences(values) for name, values in _question_scores(*outputs).items()},
+    threshold=answer_threshold,
+    learning=_learning,
+    zero_shot="own",
+    one_target=True,
+    items=Questions,
+    loader=load_questions,
+    recognises=is_squad,
+    floors=lambda items: dict.fromkeys(
+        ("f1", "exact match"),
+        Floor(value=100 * float(np.mean([() in right for right in _right_words(items)])), by=NO_ANSWER),
+    ),
+)

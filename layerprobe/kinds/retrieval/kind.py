@@ -16,8 +16,9 @@ from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.floors import ranking_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.values import Items
+from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.values import Items, Task
 
 BLOCK = 2**24
 """Scores in memory at a time: 64 MB."""
@@ -292,21 +293,31 @@ class RetrievalItems(Items):
         )
 
 
+def _load(source: TaskSource) -> Task:
+    from layerprobe.kinds.retrieval.loading import load_retrieval_task
+
+    return load_retrieval_task(source)
+
+
+def _learning() -> Learning:
+    from layerprobe.kinds.retrieval.loss import MultipleNegatives, closest, untrained_retrieval
+
+    return Learning(loss=MultipleNegatives, untrained=untrained_retrieval, outputs=closest)
+
+
 RETRIEVAL = Kind(
     name="retrieval",
-    view="layerprobe.kinds.retrieval.kind:query_view",
+    view=query_view,
     pairs=True,
     labelled=False,
     metrics=RETRIEVAL_METRICS,
     score=listed_scores,
     influences=lambda *outputs: {name: mean_influences(values) for name, values in listed_metrics(*outputs).items()},
-    loss="layerprobe.kinds.retrieval.loss:MultipleNegatives",
+    learning=_learning,
     zero_shot="own",
-    untrained="layerprobe.kinds.retrieval.loss:untrained_retrieval",
-    outputs="layerprobe.kinds.retrieval.loss:closest",
-    items="layerprobe.kinds.retrieval.kind:RetrievalItems",
+    items=RetrievalItems,
     item="query",
-    loader="layerprobe.kinds.retrieval.loading:load_retrieval_task",
+    loader=_load,
     prompts=True,
     # a folder in the layout of BEIR
     recognises=lambda path: path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()},

@@ -27,7 +27,7 @@ from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.sources import folder_splits
 from layerprobe.tasks.tables import first_columns
@@ -272,6 +272,12 @@ PRIMARY = "rouge-l"
 """Defined and rarely 0 even for summaries as short as a title; papers report all three."""
 
 
+def _learning() -> Learning:
+    from layerprobe.kinds.summaries.loss import SentenceScorer, central, central_sentences, summary_ways
+
+    return Learning(loss=SentenceScorer, untrained=central_sentences, outputs=central, ways=summary_ways)
+
+
 SUMMARIZATION = Kind(
     name="summarization",
     pairs=False,
@@ -279,17 +285,14 @@ SUMMARIZATION = Kind(
     metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
     score=lambda *outputs: {name: float(values.mean()) for name, values in document_scores(*outputs).items()},
     influences=lambda *outputs: {name: mean_influences(values) for name, values in document_scores(*outputs).items()},
-    loss="layerprobe.kinds.summaries.loss:SentenceScorer",
+    learning=_learning,
     zero_shot="own",
-    untrained="layerprobe.kinds.summaries.loss:central_sentences",
-    outputs="layerprobe.kinds.summaries.loss:central",
-    ways="layerprobe.kinds.summaries.loss:summary_ways",
-    view="layerprobe.kinds.summaries.kind:summary_view",
+    view=summary_view,
     one_target=True,
-    items="layerprobe.kinds.summaries.kind:SummaryItems",
+    items=SummaryItems,
     item="document",
     columns={"document": ("document",), "summary": ("summary",)},
-    loader="layerprobe.kinds.summaries.kind:load_summaries",
+    loader=load_summaries,
     recognises=is_summaries,
     averages="values",
 )

@@ -22,7 +22,8 @@ from layerprobe.errors import DataError, TaskError, option
 from layerprobe.metrics.scores import Influences, macro_f1, ratio_influences
 from layerprobe.stats.floors import NO_ENTITY, Floor, class_floors, zero_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs, counts_of
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
@@ -256,24 +257,35 @@ def has_bio_tags(path: Path) -> bool:
     return begun and not (may_be_table and not all(BIO.fullmatch(cell.split(",")[0]) for cell in cells))
 
 
+def _load(source: TaskSource) -> Task:
+    from layerprobe.kinds.tokens.loading import load_tagged
+
+    return load_tagged(source)
+
+
+def _learning() -> Learning:
+    from layerprobe.kinds.tokens.loss import WordClasses, score_words
+
+    return Learning(loss=WordClasses, untrained=score_words)
+
+
 ENTITIES = Kind(
     name="entities",
-    view="layerprobe.kinds.tokens.kind:tagged_view",
+    view=tagged_view,
     pairs=False,
     labelled=True,
     metrics=("entity f1", "entity precision", "entity recall", "accuracy"),
     score=entity_scores,
     influences=entity_influences,
-    loss="layerprobe.kinds.tokens.loss:WordClasses",
+    learning=_learning,
     zero_shot="own",
-    probe="layerprobe.scoring.probes:LOGISTIC",
-    untrained="layerprobe.kinds.tokens.loss:score_words",
+    own_probe=True,
     one_target=True,
     columns={"words": WORD_NAMES, "tags": ENTITY_COLUMNS},
     read_label=bio_tag,
-    items="layerprobe.kinds.tokens.kind:TaggedSentences",
+    items=TaggedSentences,
     item="sentence",
-    loader="layerprobe.kinds.tokens.loading:load_tagged",
+    loader=_load,
     recognises=has_bio_tags,
     averages="probabilities",
     floors=entity_floors,
@@ -296,21 +308,20 @@ def has_tags(path: Path) -> bool:
 
 TAGS = Kind(
     name="tags",
-    view="layerprobe.kinds.tokens.kind:tagged_view",
+    view=tagged_view,
     pairs=False,
     labelled=True,
     metrics=("accuracy", "macro f1"),
     score=tag_scores,
     influences=tag_influences,
-    loss="layerprobe.kinds.tokens.loss:WordClasses",
+    learning=_learning,
     zero_shot="own",
-    probe="layerprobe.scoring.probes:LOGISTIC",
-    untrained="layerprobe.kinds.tokens.loss:score_words",
+    own_probe=True,
     one_target=True,
     columns={"words": WORD_NAMES, "tags": TAG_COLUMNS},
-    items="layerprobe.kinds.tokens.kind:TaggedSentences",
+    items=TaggedSentences,
     item="sentence",
-    loader="layerprobe.kinds.tokens.loading:load_tagged",
+    loader=_load,
     recognises=has_tags,
     averages="probabilities",
     floors=lambda items: class_floors(items.word_tags),

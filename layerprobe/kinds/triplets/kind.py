@@ -13,7 +13,7 @@ from layerprobe.tasks.cells import plain
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import TaskSource, load_rows
 from layerprobe.tasks.values import Items, Task
 
@@ -75,27 +75,6 @@ def triplet_view(task: Task, items: Triplets) -> ItemView:
     )
 
 
-TRIPLETS = Kind(
-    name="triplets",
-    view="layerprobe.kinds.triplets.kind:triplet_view",
-    pairs=False,
-    labelled=False,
-    metrics=("accuracy",),
-    score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # outputs are differences of cosines
-    influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
-    loss="layerprobe.kinds.triplets.loss:CosineTriplets",
-    zero_shot="own",
-    untrained="layerprobe.kinds.triplets.loss:untrained_triplets",
-    outputs="layerprobe.kinds.triplets.loss:triplet_outputs",
-    items="layerprobe.kinds.triplets.kind:Triplets",
-    item="triplet",
-    loader="layerprobe.kinds.triplets.kind:load_triplets",
-    one_target=True,
-    averages="values",
-    floors=lambda items: {"accuracy": Floor(value=50.0, by=RANDOM_ORDER)},
-)
-
-
 def load_triplets(source: TaskSource) -> Task:
     """Load triplets in three splits from a source of `load_task`; missing splits are drawn at random."""
     return load_rows(
@@ -114,3 +93,28 @@ def _splits(
 ) -> dict[str, Triplets]:
     sides = {role: [tuple(side) for side in zip(*rows, strict=True)] for role, rows in parts.items()}
     return {role: Triplets(anchors=a, positives=p, negatives=n) for role, (a, p, n) in sides.items()}
+
+
+def _learning() -> Learning:
+    from layerprobe.kinds.triplets.loss import CosineTriplets, triplet_outputs, untrained_triplets
+
+    return Learning(loss=CosineTriplets, untrained=untrained_triplets, outputs=triplet_outputs)
+
+
+TRIPLETS = Kind(
+    name="triplets",
+    view=triplet_view,
+    pairs=False,
+    labelled=False,
+    metrics=("accuracy",),
+    score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # outputs are differences of cosines
+    influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
+    learning=_learning,
+    zero_shot="own",
+    items=Triplets,
+    item="triplet",
+    loader=load_triplets,
+    one_target=True,
+    averages="values",
+    floors=lambda items: {"accuracy": Floor(value=50.0, by=RANDOM_ORDER)},
+)

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.summaries.kind import SummaryItems, document_scores, is_summaries, rouge, sentences_of
+from layerprobe.kinds.summaries.kind import (
+    SummaryItems,
+    document_scores,
+    is_summaries,
+    rouge,
+    sentences_of,
+    summary_view,
+)
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_summaries
@@ -113,7 +119,7 @@ def test_scores_are_means_over_documents_and_so_are_influences() -> None:
 def test_a_page_shows_what_is_chosen_and_how_far_it_is_from_the_oracle() -> None:
     gold = toy_summaries(20, 0)
     task = Task(name="toy", kind="summarization", train=gold, validation=gold, test=gold)
-    view = KINDS["summarization"].load("view")(task, gold)
+    view = summary_view(task, gold)
     best, random = (
         view.read(outputs, None) for outputs in (gold.best(), np.random.default_rng(0).normal(size=(20, 5)))
     )

@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from layerprobe.metrics.scores import mean_influences
-from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.kind import Kind, Learning
+from toy_choice.items import Choices
+from toy_choice.loading import load_choices
 
 
 def _right(outputs, gold):
@@ -25,6 +27,13 @@ def is_choices(path: Path) -> bool:
     return path.suffix == ".choices" and path.is_file()
 
 
+def _learning():
+    from toy_choice.loss import RightAnswer
+    from toy_choice.untrained import closest_answers
+
+    return Learning(loss=RightAnswer, untrained=closest_answers)
+
+
 MULTIPLE_CHOICE = Kind(
     name="multiple choice",
     pairs=False,
@@ -33,12 +42,11 @@ MULTIPLE_CHOICE = Kind(
     metrics=("accuracy",),
     score=_scores,
     influences=_influences,
-    loss="toy_choice.loss:RightAnswer",
+    learning=_learning,
     zero_shot="own",
-    untrained="toy_choice.untrained:closest_answers",
     one_target=True,
-    items="toy_choice.items:Choices",
-    loader="toy_choice.loading:load_choices",
+    items=Choices,
+    loader=load_choices,
     recognises=is_choices,
     averages="probabilities",
 )
