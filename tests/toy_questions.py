@@ -2,7 +2,7 @@
 
 import random
 
-from layerprobe.kinds.answers.kind import Answer, Questions
+from layerprobe.kinds.answers import Answer, Questions
 from layerprobe.tasks.values import Task
 
 

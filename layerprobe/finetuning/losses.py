@@ -236,6 +236,31 @@ class PairClasses(TextClasses):
     parts = 3
 
 
+class CosineTriplets(Criterion):
+    """max(0, margin - cos(anchor, positive) + cos(anchor, negative)).
+
+    This is `TripletLoss` of sentence-transformers with its cosine distance. Its default is the Euclidean distance with
+    a margin of 5, but norms of embeddings differ between layers, so that the margin would have another meaning at
+    each; triplets are also scored by cosines.
+    """
+
+    margin: ClassVar[float] = 0.5
+    """Wanted difference between the distances of the negative and of the positive from the anchor."""
+
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean loss of triplets."""
+        anchor, positive, negative = states.view(3, len(rows), -1)
+        closer, farther = F.cosine_similarity(anchor, positive), F.cosine_similarity(anchor, negative)
+        return F.relu((1 - closer) - (1 - farther) + self.margin).mean()
+
+    def item_outputs(
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+    ) -> NDArray[np.float64]:
+        """Return (n,) cos(anchor, positive) - cos(anchor, negative)."""
+        anchor, positive, negative = (np.asarray(states)[side] for side in items.sides)
+        return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
+
+
 def criterion_of(task: Task, *, width: int) -> Criterion:
     """Return the criterion of a task, with a new head."""
     criterion: Criterion = KINDS[task.kind].learning().loss(width=width, n_labels=len(task.labels))

@@ -6,12 +6,12 @@ KINDS = {
     "entailment": "layerprobe.kinds.sentences:ENTAILMENT",
     "regression": "layerprobe.kinds.sentences:REGRESSION",
     "classification": "layerprobe.kinds.sentences:CLASSIFICATION",
-    "summarization": "layerprobe.kinds.summaries.kind:SUMMARIZATION",
+    "summarization": "layerprobe.kinds.summaries:SUMMARIZATION",
     "image classification": "layerprobe.kinds.images:IMAGE_CLASSIFICATION",
     "entities": "layerprobe.kinds.tokens.kind:ENTITIES",
     "tags": "layerprobe.kinds.tokens.kind:TAGS",
     "retrieval": "layerprobe.kinds.retrieval.kind:RETRIEVAL",
-    "triplets": "layerprobe.kinds.triplets.kind:TRIPLETS",
-    "question answering": "layerprobe.kinds.answers.kind:QUESTION_ANSWERING",
+    "triplets": "layerprobe.kinds.triplets:TRIPLETS",
+    "question answering": "layerprobe.kinds.answers:QUESTION_ANSWERING",
 }
 """Kinds by name, in the order in which they are tried for a file."""

@@ -14,12 +14,12 @@ import pandas
 from pyarrow import table as arrow
 
 from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
-from layerprobe.kinds.answers.kind import Answer, Questions
+from layerprobe.kinds.answers import Answer, Questions
 from layerprobe.kinds.retrieval.kind import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
-from layerprobe.kinds.summaries.kind import SummaryItems
-from layerprobe.kinds.triplets.kind import Triplets
+from layerprobe.kinds.summaries import SummaryItems
+from layerprobe.kinds.triplets import Triplets
 from layerprobe.tasks.cells import check_range, detect_range, parse_score
 from layerprobe.tasks.columns import task_columns, text_columns
 from layerprobe.tasks.formats import Format

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.kinds.triplets.kind import Triplets
+from layerprobe.kinds.triplets import Triplets
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import links_of

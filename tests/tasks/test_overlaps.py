@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.kinds.triplets.kind import Triplets
+from layerprobe.kinds.triplets import Triplets
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.splitting import PAIRS, checked_task, folds_of, spoilt_items, without_overlaps

@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.errors import TaskError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.answers.kind import Questions
+from layerprobe.kinds.answers import Questions
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.splitting import folds_of

@@ -11,8 +11,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.finetuning.outcomes import run_items
 from layerprobe.finetuning.tmft import fine_tune, read_layers
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.answers.kind import Answer, Questions, predicted_answers
-from layerprobe.kinds.answers.loss import AnswerSpan
+from layerprobe.kinds.answers import Answer, Questions, predicted_answers
+from layerprobe.kinds.answers_loss import AnswerSpan
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
 from tests.toy_questions import toy_question_task, toy_questions
 

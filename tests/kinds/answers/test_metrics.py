@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.kinds.answers.kind import (
+from layerprobe.kinds.answers import (
     ALWAYS,
     QUESTION_ANSWERING,
     Answer,

@@ -15,8 +15,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.kinds.answers import loss as untrained
-from layerprobe.kinds.answers.loss import answer_probe, newton_step, window_sums, windowed
+from layerprobe.kinds import answers_loss as untrained
+from layerprobe.kinds.answers_loss import answer_probe, newton_step, window_sums, windowed
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.store.store import Store

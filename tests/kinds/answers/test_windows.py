@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
-from layerprobe.kinds.answers.loss import ANSWER_TOKENS, NO_SPAN, Windows, best_span, windowed
+from layerprobe.kinds.answers_loss import ANSWER_TOKENS, NO_SPAN, Windows, best_span, windowed
 
 QUESTIONS = ("a b", "what is c", "d")
 CONTEXTS = ("it is a short one", " ".join("abcdefgh" * 6), "a b. c, d")

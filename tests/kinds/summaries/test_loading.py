@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.summaries.kind import (
-    SummaryItems,
-    document_scores,
-    is_summaries,
-    rouge,
-    sentences_of,
-    summary_view,
-)
+from layerprobe.kinds.summaries import SummaryItems, document_scores, is_summaries, rouge, sentences_of, summary_view
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_task

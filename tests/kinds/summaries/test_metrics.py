@@ -8,8 +8,8 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
 from layerprobe.errors import DataError
-from layerprobe.kinds.summaries import kind as module
-from layerprobe.kinds.summaries.kind import greedy_oracle, readable, rouge
+from layerprobe.kinds import summaries as module
+from layerprobe.kinds.summaries import greedy_oracle, readable, rouge
 
 WORDS = ["cats", "sat", "running", "under", "the", "tables", "and", "chairs", "while", "dogs", "slept"]
 

@@ -16,8 +16,8 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.summaries.kind import SummaryItems, rouge
-from layerprobe.kinds.summaries.loss import SentenceScorer, centrality
+from layerprobe.kinds.summaries import SummaryItems, centrality, rouge
+from layerprobe.kinds.summaries_loss import SentenceScorer
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Ways
 from layerprobe.scoring.zero_shot import score_split

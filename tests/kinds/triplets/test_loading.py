@@ -10,9 +10,9 @@ import torch
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.losses import CosineTriplets
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.triplets.loss import CosineTriplets
 from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.find import find

@@ -1,5 +1,6 @@
 """Triplets: which of two texts is closer to a third; items, tables with anchor, positive and negative, and the kind."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.metrics.scores import mean_influences
+from layerprobe.metrics.scores import cosine_scores, mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.columns import training_columns
+from layerprobe.tasks.evaluation import Rows
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
@@ -43,8 +45,6 @@ class Triplets(Items):
     @property
     def gold(self) -> Any:
         """(n,) ones: the right sign of the difference of cosines."""
-        import numpy as np  # `--help` does not need it
-
         return np.ones(len(self))
 
     def prompted(self, prompt: str) -> "Triplets":
@@ -54,6 +54,12 @@ class Triplets(Items):
 
 
 Array = NDArray[np.float64]
+
+
+def cosine_differences(values: NDArray[np.float32], rows: Rows, items: Triplets) -> Array:
+    """Return (n,) cos(anchor, positive) - cos(anchor, negative) from (text, width) embeddings."""
+    anchor, positive, negative = (values[rows(side)] for side in items.sides)
+    return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
 
 
 def triplet_view(task: Task, items: Triplets) -> ItemView:
@@ -96,9 +102,11 @@ def _splits(
 
 
 def _learning() -> Learning:
-    from layerprobe.kinds.triplets.loss import CosineTriplets, triplet_outputs, untrained_triplets
+    from layerprobe.finetuning.losses import CosineTriplets
+    from layerprobe.scoring.zero_shot import score_outputs
 
-    return Learning(loss=CosineTriplets, untrained=untrained_triplets, outputs=triplet_outputs)
+    untrained = functools.partial(score_outputs, method="cosine")
+    return Learning(loss=CosineTriplets, untrained=untrained, outputs=cosine_differences)
 
 
 TRIPLETS = Kind(

@@ -30,7 +30,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embed import token_states
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.answers.kind import ALWAYS, Questions, answer_threshold
+from layerprobe.kinds.answers import ALWAYS, Questions, answer_threshold
 from layerprobe.metrics.names import Split
 from layerprobe.rng import without_autocast
 from layerprobe.scoring.probes import LOGIT_VARIANCE

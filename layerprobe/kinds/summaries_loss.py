@@ -1,14 +1,12 @@
 """Choosing the sentences of a summary: training, and every layer without fine-tuning.
 
 Source: labels of a greedy oracle: Nallapati, Zhai and Zhou 2017 (AAAI); a linear layer on an encoder's sentences: Liu
-and Lapata 2019 (EMNLP, BERTSUM), there with the whole document in one pass. Centrality in the graph of a document's
-sentences: Erkan and Radev 2004 (LexRank, JAIR 22), whose degree is the mean cosine here; centroid: Radev, Jing, Stys
-and Tam 2004 (Information Processing and Management 40).
+and Lapata 2019 (EMNLP, BERTSUM), there with the whole document in one pass.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import numpy as np
 import torch
@@ -21,16 +19,14 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Resolved
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems, prepared_sides
-from layerprobe.kinds.summaries.kind import SummaryItems
+from layerprobe.kinds.summaries import Array, Centrality, SummaryItems, central
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
-from layerprobe.scoring.values import LayerScores, Way, Ways
-from layerprobe.scoring.zero_shot import score_outputs
-from layerprobe.similarity.checks import finite_matrix, unit_rows
+from layerprobe.scoring.values import Way, Ways
 from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.tasks.evaluation import Rows, evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Items, Task, TextSplit
+from layerprobe.tasks.values import Items, Task
 
 
 class SentenceScorer(Criterion):
@@ -63,45 +59,6 @@ class SentenceScorer(Criterion):
         logits = self.head(torch.from_numpy(np.asarray(states)).to(self.head.weight.device))[:, 0]
         outputs: NDArray[np.float64] = items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
         return outputs
-
-
-Array = NDArray[np.float64]
-
-Centrality = Literal["degree", "centroid"]
-"""Centrality of a sentence in its document: mean cosine with the others, or cosine with the mean of all."""
-TINY = 1e-12
-"""Norm of a sum of unit vectors below which it has no direction."""
-
-
-def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> Array:
-    """Return the centrality of each sentence of a document, in [-1, 1].
-
-    degree: the mean cosine with the other sentences; centroid: the cosine with the mean of all embeddings. A single
-    sentence has 0. If all embeddings have the same norm, both give the same ranking.
-
-    Args:
-        embeddings: (sentences, width) embeddings.
-        by: Kind of centrality.
-
-    Examples:
-        >>> centrality(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])).round(3).tolist()
-        [0.354, 0.354, 0.707]
-    """
-    values = finite_matrix(embeddings, name="the document")
-    units = unit_rows(values, name="the document")
-    if len(units) == 1:
-        return np.zeros(1)
-    if by == "degree":
-        degrees: Array = (units @ units.sum(axis=0) - 1) / (len(units) - 1)
-        return degrees
-    centre = values.mean(axis=0)
-    cosines: Array = units @ centre / max(float(np.linalg.norm(centre)), TINY)
-    return cosines
-
-
-def central_sentences(checkpoint: Resolved, task: Task, *, split: TextSplit) -> LayerScores:
-    """Return the ROUGE of the most central sentences by layer, without training."""
-    return score_outputs(checkpoint, task, split=split, method="centrality")
 
 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:
@@ -159,13 +116,6 @@ def _outputs(
     probabilities = LOGISTIC.fit(train, items["train"].targets, np.concatenate(both))[:, 1]
     n = len(both[0])
     return items["validation"].arranged(probabilities[:n]), items["test"].arranged(probabilities[n:])
-
-
-def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
-    """Return the centrality of the sentences of all documents, from (text, width) embeddings; see `centrality`."""
-    ends = np.cumsum([len(sentences) for sentences in items.documents])
-    documents = np.split(values[rows(items.sentences)], ends[:-1])
-    return items.arranged(np.concatenate([centrality(document, by) for document in documents]))
 
 
 def _sentences(embeddings: Embeddings, layer: int, items: SummaryItems) -> NDArray[np.float32]:

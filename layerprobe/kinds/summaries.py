@@ -4,6 +4,8 @@ ROUGE is Google's `rouge-score`, with ROUGE-L of whole summaries (rougeLsum: the
 sentences) and Porter's stemmer, as in papers on summaries. It reads only the letters a to z and digits.
 
 Source: Lin 2004 (Text Summarization Branches Out); greedy oracle: Nallapati, Zhai and Zhou 2017 (AAAI), section 3.
+Centrality in the graph of a document's sentences: Erkan and Radev 2004 (LexRank, JAIR 22), whose degree is the mean
+cosine here; centroid: Radev, Jing, Stys and Tam 2004 (Information Processing and Management 40).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +26,9 @@ from layerprobe.checks import check_extra
 from layerprobe.errors import TaskError
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.names import counted
+from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.tasks.cells import TableLog, UnusableRowError
+from layerprobe.tasks.evaluation import Rows
 from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
@@ -195,6 +199,45 @@ def summary_view(task: Task, items: SummaryItems) -> ItemView:
     )
 
 
+Centrality = Literal["degree", "centroid"]
+"""Centrality of a sentence in its document: mean cosine with the others, or cosine with the mean of all."""
+TINY = 1e-12
+"""Norm of a sum of unit vectors below which it has no direction."""
+
+
+def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> Array:
+    """Return the centrality of each sentence of a document, in [-1, 1].
+
+    degree: the mean cosine with the other sentences; centroid: the cosine with the mean of all embeddings. A single
+    sentence has 0. If all embeddings have the same norm, both give the same ranking.
+
+    Args:
+        embeddings: (sentences, width) embeddings.
+        by: Kind of centrality.
+
+    Examples:
+        >>> centrality(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])).round(3).tolist()
+        [0.354, 0.354, 0.707]
+    """
+    values = finite_matrix(embeddings, name="the document")
+    units = unit_rows(values, name="the document")
+    if len(units) == 1:
+        return np.zeros(1)
+    if by == "degree":
+        degrees: Array = (units @ units.sum(axis=0) - 1) / (len(units) - 1)
+        return degrees
+    centre = values.mean(axis=0)
+    cosines: Array = units @ centre / max(float(np.linalg.norm(centre)), TINY)
+    return cosines
+
+
+def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
+    """Return the centrality of the sentences of all documents, from (text, width) embeddings; see `centrality`."""
+    ends = np.cumsum([len(sentences) for sentences in items.documents])
+    documents = np.split(values[rows(items.sentences)], ends[:-1])
+    return items.arranged(np.concatenate([centrality(document, by) for document in documents]))
+
+
 Document = tuple[tuple[str, ...], tuple[str, ...]]
 """Sentences of a document, and those of its summary."""
 _BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -273,9 +316,11 @@ PRIMARY = "rouge-l"
 
 
 def _learning() -> Learning:
-    from layerprobe.kinds.summaries.loss import SentenceScorer, central, central_sentences, summary_ways
+    from layerprobe.kinds.summaries_loss import SentenceScorer, summary_ways
+    from layerprobe.scoring.zero_shot import score_outputs
 
-    return Learning(loss=SentenceScorer, untrained=central_sentences, outputs=central, ways=summary_ways)
+    untrained = functools.partial(score_outputs, method="centrality")
+    return Learning(loss=SentenceScorer, untrained=untrained, outputs=central, ways=summary_ways)
 
 
 SUMMARIZATION = Kind(

@@ -406,7 +406,7 @@ def _splits(parts: Mapping[str, Sequence[Question]], notes: list[str], warnings:
 
 
 def _learning() -> Learning:
-    from layerprobe.kinds.answers.loss import AnswerSpan, answer_probe
+    from layerprobe.kinds.answers_loss import AnswerSpan, answer_probe
 
     return Learning(loss=AnswerSpan, untrained=answer_probe)
 

@@ -1,1 +1,0 @@
-"""Extractive summaries: choosing sentences of a document."""

@@ -1,1 +1,0 @@
-"""Triplets: which of two texts is closer to a third."""
