@@ -68,8 +68,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.profiling.run import gauge_for
-from layerprobe.similarity.cka import estimate_cka, linear_cka
-from layerprobe.similarity.engine.passes import named_layers, sums_of
+from layerprobe.similarity.cka import estimate_cka, linear_cka, named_layers, sums_of
 from layerprobe.similarity.measures import CKA
 from layerprobe.study.find import find
 from layerprobe.study.predict import predict

@@ -37,7 +37,7 @@ from machine import clock, describe
 from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka
-from layerprobe.similarity.engine.grams import inner_products
+from layerprobe.similarity.grams import inner_products
 from layerprobe.similarity.measures import CKA
 
 LINEAR, RBF = CKA(), CKA(kernel="rbf", bandwidth_multiplier=1.0)

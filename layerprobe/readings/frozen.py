@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from layerprobe.context import current
 from layerprobe.files.serialisation import digest
 from layerprobe.readings.reading import LayerCurve, Reading
-from layerprobe.similarity.diagnostics import rank_influences
-from layerprobe.similarity.label_free import infonce_influences
+from layerprobe.similarity.diagnostics import infonce_influences, rank_influences
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.tasks.kind import KINDS
 from layerprobe.versions import RANK_VERSION

@@ -15,7 +15,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import READINGS, LayerCurve, Reading, alone
 from layerprobe.readings.source import read_curves, text_views
-from layerprobe.similarity.label_free import infonce_influences
+from layerprobe.similarity.diagnostics import infonce_influences
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 
 DISTINCT = tuple(dict.fromkeys(TEXTS))

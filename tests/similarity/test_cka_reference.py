@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.similarity.cka import linear_cka
-from layerprobe.similarity.engine.passes import sums_of
+from layerprobe.similarity.cka import linear_cka, sums_of
 from layerprobe.similarity.measures import CKA
 from tests.similarity.definitions import hsic, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared, squared_distances
 from tests.similarity.oracle import brute_force_hsic, map_by_cka

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
-from layerprobe.similarity.diagnostics import rank_influences
+from layerprobe.similarity.diagnostics import infonce_influences, rank_influences
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.maps import measure_layers
 from layerprobe.similarity.measures import CKA, Procrustes
 from tests.similarity.oracle import LINEAR, RBF

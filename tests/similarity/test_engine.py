@@ -18,16 +18,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.engine import grams
-from layerprobe.similarity.engine import paths as engine_tiles
-from layerprobe.similarity.engine import rows as engine_rows
-from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, inner_products, keep_above, linear_gram, tiles
-from layerprobe.similarity.engine.passes import _features_are_cheaper, _full_precision, sums_of
-from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
-from layerprobe.similarity.engine.rows import BLOCK, centred_layers
-from layerprobe.similarity.engine.sums import Sums
+from layerprobe.similarity import grams
+from layerprobe.similarity import sums as engine_sums
+from layerprobe.similarity.cka import _features_are_cheaper, _full_precision, estimate_cka, sums_of
+from layerprobe.similarity.grams import (
+    BLOCK,
+    MEDIAN_SAMPLES,
+    STRIP,
+    centred_layers,
+    inner_products,
+    keep_above,
+    linear_gram,
+    tiles,
+)
 from layerprobe.similarity.measures import CKA
+from layerprobe.similarity.sums import MOMENT_SAMPLES, Sums, feature_sums
 from tests.similarity import oracle
 from tests.similarity.definitions import rbf_sigma_squared
 from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
@@ -313,7 +318,7 @@ def test_fourth_moments_of_many_samples_are_those_of_some(monkeypatch: pytest.Mo
     rng = np.random.default_rng(0)
     given = named([[X, np.tanh(X)] for X in related(rng, 3 * MOMENT_SAMPLES, 6, 4)])
     of_some = [sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features")]
-    monkeypatch.setattr(engine_tiles, "MOMENT_SAMPLES", 3 * MOMENT_SAMPLES)
+    monkeypatch.setattr(engine_sums, "MOMENT_SAMPLES", 3 * MOMENT_SAMPLES)
     of_all = sums_of(given, [LINEAR], [(0, 1)], path="gram")[LINEAR, (0, 1)]
     expected = of_all.pair_variance()
     for sums in of_some:
@@ -324,7 +329,7 @@ def test_fourth_moments_of_many_samples_are_those_of_some(monkeypatch: pytest.Mo
 @debiased
 def test_little_memory_reads_rows_for_every_tile(measure: CKA, models: list, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = sums_of(named(models), [measure], [(0, 1)], path="gram", tile=20)[measure, (0, 1)]
-    monkeypatch.setattr(engine_tiles, "MEMORY", 1)
+    monkeypatch.setattr(engine_sums, "MEMORY", 1)
     found = sums_of(named(models), [measure], [(0, 1)], path="gram", tile=20)[measure, (0, 1)]
     assert_same_sums(found, expected, tolerance=1e-15)
 
@@ -616,8 +621,8 @@ def test_a_device_with_room_for_all_rows_has_them_brought_over_once(
     expected = sums_of(named([[first], [second]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
     for missing in (0, 1):
         X, Y = (Generated(n, d, seed=seed) for seed in (0, 1))
-        room = 2 * n * d * 4 / engine_rows.HELD_SHARE - missing
-        monkeypatch.setattr(engine_rows, "_free_memory", lambda device, room=room: room)
+        room = 2 * n * d * 4 / grams.HELD_SHARE - missing
+        monkeypatch.setattr(grams, "_free_memory", lambda device, room=room: room)
         found = sums_of(named([[X], [Y]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
         assert_same_sums(found, expected, tolerance=1e-6)
         assert (X.n_read == n) == (not missing)
@@ -630,7 +635,7 @@ def test_held_rows_change_nothing(dtype: type, normalize: Any, models: list, mon
     models[0][1][:, 3] = 1  # a feature that does not vary
     copies = [[X.copy() for X in layers] for layers in models]
     expected = sums_of(named(models), [measure], [(0, 1)])[measure, (0, 1)]
-    monkeypatch.setattr(engine_rows, "_free_memory", lambda device: 2**40)
+    monkeypatch.setattr(grams, "_free_memory", lambda device: 2**40)
     found = sums_of(named(models), [measure], [(0, 1)])[measure, (0, 1)]
     assert_same_sums(found, expected, tolerance=1e-12)
     for X, copy in zip(itertools.chain(*models), itertools.chain(*copies), strict=True):

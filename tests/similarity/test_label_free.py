@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.similarity.diagnostics import TEMPERATURE, infonce_influences
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.label_free import TEMPERATURE, infonce_influences
 
 Array = NDArray[np.float64]
 quick = settings(max_examples=25, deadline=None)

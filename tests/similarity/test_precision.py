@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import cka_interval, estimate_cka, linear_cka
-from layerprobe.similarity.engine.rows import FEW_SAMPLES
+from layerprobe.similarity.grams import FEW_SAMPLES
 from layerprobe.similarity.measures import CKA
 from tests.few import few
 from tests.similarity import oracle
