@@ -18,8 +18,8 @@ from textwrap import wrap
 from layerprobe.files.serialisation import parse_json
 from layerprobe.results import words
 from layerprobe.results.kept import load
-from layerprobe.results.numbers import typeset_text
 from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK, MODEL, PAPER, REFERENCE, SEQUENTIAL
+from layerprobe.results.words import typeset_text
 from layerprobe.study.values import Finding
 
 DOCS = Path(__file__).parent

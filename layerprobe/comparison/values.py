@@ -10,7 +10,7 @@ from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import IN_MEMORY
 from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, listed, percentage, plural
-from layerprobe.results import numbers
+from layerprobe.results import words
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown, mask_left_out
 from layerprobe.results.table import Bounds, Chart, Column, Line, Quantity, Table, columns_of, p_value, percent, stacked
@@ -287,7 +287,7 @@ class Comparisons(Shown):
     def labels(self) -> list[str]:
         """Names of the model and the references."""
         names = [one.reference.name for one in self.comparisons]
-        return numbers.labels(distinct_names([self.comparisons[0].model.name, *names]))
+        return words.labels(distinct_names([self.comparisons[0].model.name, *names]))
 
     @property
     def conclusion(self) -> Conclusion:
@@ -305,7 +305,7 @@ class Comparisons(Shown):
             subject=(model, "" if first.alone else listed(references)),
             facts=facts,
             names={
-                "measure": numbers.capitalised(first.map.measure.short_name),
+                "measure": words.capitalised(first.map.measure.short_name),
                 "items": plural(first.unit),
                 "last_layer": first.last,
                 "without": "" if first.curve.uncertainty else "without intervals",
@@ -387,7 +387,7 @@ class Comparisons(Shown):
         groups = [f"{errors.n_groups} groups"] if errors is not None and errors.n_groups else []
         return {
             **described(first.model, *([] if first.alone else [one.reference for one in self.comparisons])),
-            numbers.capitalised(items): f"{heatmap.n_samples} distinct (sha256 {first.texts_digest})",
+            words.capitalised(items): f"{heatmap.n_samples} distinct (sha256 {first.texts_digest})",
             "Embeddings": ", ".join((f"{first.pooling} pooling", *settings)),
             "Similarity": "; ".join((*heatmap.measure.conventions, features, *median, intervals, *groups)),
             "Layers": ALIGNMENTS[first.curve.alignment],

@@ -14,7 +14,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, short_name
-from layerprobe.results import numbers
+from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, layer_columns, stacked
@@ -272,7 +272,7 @@ class Profiles(Shown):
     @property
     def labels(self) -> tuple[str, ...]:
         """Labels of the models in plots."""
-        return tuple(map(numbers.label, distinct_names([profile.model.name for profile in self.profiles])))
+        return tuple(map(words.label, distinct_names([profile.model.name for profile in self.profiles])))
 
     @property
     def by_layer(self) -> list[dict[int, LayerOutcome]]:

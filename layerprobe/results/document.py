@@ -22,7 +22,7 @@ from layerprobe.errors import DataError, MissingPackageError, is_unreliable
 from layerprobe.files.atomic import write_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
-from layerprobe.results import draw, numbers, words
+from layerprobe.results import draw, words
 from layerprobe.results.conclusion import Conclusion, Step, Verdict
 from layerprobe.results.draw import Figure
 from layerprobe.results.explore import LARGEST, items_of, left_out, packed, section_of
@@ -153,7 +153,7 @@ def document(
     plots = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in figures)
     scripts = (*(("explore.js",) if items else ()), "page.js")
     return Template(_asset("template.html")).substitute(
-        title=without_folders(numbers.typeset_text(escape(f"{title} · layerprobe"))),
+        title=without_folders(words.typeset_text(escape(f"{title} · layerprobe"))),
         style=_asset("style.css"),
         body=without_folders(typeset(body)),
         study=script_json(without_folders(study)),
@@ -188,7 +188,7 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
     """Return the top of the page: the answer, its certainty, four numbers and the next steps."""
     overline = " · ".join(filter(None, ("layerprobe", words.subject(conclusion), words.cost(conclusion))))
     certainty, sentence = words.certainty(conclusion), words.sentence(conclusion)
-    tiles = [element("p", element("b", number), " ", numbers.typeset(what)) for number, what in words.tiles(conclusion)]
+    tiles = [element("p", element("b", number), " ", words.typeset(what)) for number, what in words.tiles(conclusion)]
     cards = []
     for step in conclusion.steps:
         name, text = words.step(step, conclusion)
@@ -258,7 +258,7 @@ def _beside(number: int, result: Shown, figures: list[Figure]) -> Markup | None:
 
 def figure_element(figure: Figure) -> Markup:
     """Return the element of a figure with its caption and the buttons that save it."""
-    finding = numbers.typeset_text(figure.finding)
+    finding = words.typeset_text(figure.finding)
     entries = sum(trace.showlegend is not False for trace in figure.plot.data)
     style = figure.style or f"--entries:{entries}"
     plot = element("div", id=f"plot-{figure.name}", class_=figure.kind, role="group", aria_label=finding, style=style)
@@ -311,7 +311,7 @@ def _cells(table: Table, column: Column, kind: str, tag: str) -> list[Markup]:
     runs = table.column(line.run).values if line is not None and is_drawn else [True] * len(table)
     cells = []
     for value, text, run in zip(column.values, column.cells, runs, strict=True):
-        written = text if "words" in kind or tag == "th" else numbers.typeset(text)
+        written = text if "words" in kind or tag == "th" else words.typeset(text)
         about = {"style": f"--share:{value:.3f}"} if "chance" in kind and value is not None else {}
         if not run and text and line is not None and column.name == line.column:
             written = f"≈ {written}"
@@ -360,7 +360,7 @@ def _downloads(table: Table, stem: str) -> Markup:
 
 def typeset(body: str) -> str:
     """Return HTML with consistent minus signs and numbers in its text, except in code."""
-    return _TEXT.sub(lambda match: match[0] if match[0].startswith("<") else numbers.typeset_text(match[0]), body)
+    return _TEXT.sub(lambda match: match[0] if match[0].startswith("<") else words.typeset_text(match[0]), body)
 
 
 def without_folders(text: str) -> str:

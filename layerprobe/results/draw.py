@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from layerprobe.names import percentage
-from layerprobe.results import numbers, style
+from layerprobe.results import style, words
 from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table
@@ -103,10 +103,10 @@ class _Drawing:
             return column.scale * value
         return list(dict.fromkeys(column.cells)).index(column.cells[row])
 
-    def write(self, words: str, x: float, up: int, *, colour: str = style.INK, size: int = 12, **about: Any) -> None:
-        """Write words at x, `up` pixels above the lower end of the plot."""
+    def write(self, note: str, x: float, up: int, *, colour: str = style.INK, size: int = 12, **about: Any) -> None:
+        """Write a note at x, `up` pixels above the lower end of the plot."""
         font, place = {"color": colour, "size": size}, {"y": 0, "yref": "paper"} | about
-        self.figure.add_annotation(text=words, x=x, yshift=up, showarrow=False, font=font, **place)
+        self.figure.add_annotation(text=note, x=x, yshift=up, showarrow=False, font=font, **place)
 
     def points(self, name: str, x: Sequence[float], y: Sequence[float | None], **about: Any) -> None:
         """Draw points or a line, toggled in the legend with others of the same name."""
@@ -117,7 +117,7 @@ class _Drawing:
         """Return the figure with its caption."""
         self.figure.update_traces(hovertemplate="%{hovertext}<extra></extra>")
         reading = " ".join(dict.fromkeys(self.notes))
-        return Figure(self.chart.name, self.figure, numbers.typeset_text(finding), reading, **look)
+        return Figure(self.chart.name, self.figure, words.typeset_text(finding), reading, **look)
 
 
 def figures(result: Shown) -> list[Figure]:
@@ -322,7 +322,7 @@ def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
         lines += [(by, value, {"color": style.FAINT, "dash": "dash"}) for value in values]
         d.notes.extend(f"Dashed line: {by}." for _ in values)
     for name, value, line in lines if places else ():
-        texts = [f"{style.text(name)}: {numbers.number(value)}"] * 2
+        texts = [f"{style.text(name)}: {words.number(value)}"] * 2
         about = {"line": line | {"width": 1.5}, "hoverinfo": None, "hovertext": texts, "showlegend": None}
         d.points(name, [min(places), max(places)], [value] * 2, mode="lines", **about)
 
@@ -442,8 +442,8 @@ def _map(d: _Drawing, quantity: Quantity, of_all: Column) -> Figure:
     if min(values) < 0:
         d.notes.append("Orange: below 0.")
     width, height = (1 + round(max(places)) for places in (across, up))
-    style.number_axis(d.figure.layout.xaxis, numbers.capitalised(x.head), width, narrow=True)
-    style.number_axis(d.figure.layout.yaxis, numbers.capitalised(y.head), height, narrow=True)
+    style.number_axis(d.figure.layout.xaxis, words.capitalised(x.head), width, narrow=True)
+    style.number_axis(d.figure.layout.yaxis, words.capitalised(y.head), height, narrow=True)
     d.figure.update_xaxes(constrain="domain", showgrid=False)
     d.figure.update_yaxes(constrain="domain", showgrid=False, scaleanchor="x")
     ends = (rows[values.index(end)] for end in (min(values), max(values)))
@@ -530,7 +530,7 @@ def _losses(d: _Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[li
     if line is d.chart.lines[0]:
         return [""] * len(rows), style.MODEL
     column, ends = d.table.column(line.column), d.table.column(line.interval or line.column, interval=True)
-    texts = [numbers.typeset_text("<br>".join(dict.fromkeys((column.cells[row], ends.cells[row])))) for row in rows]
+    texts = [words.typeset_text("<br>".join(dict.fromkeys((column.cells[row], ends.cells[row])))) for row in rows]
     bounds: Any = next((ends.values[row] for row in chosen), None)
     if bounds is None or d.chart.limit is None:
         return texts, style.MODEL
@@ -545,7 +545,7 @@ def _axes(d: _Drawing, curves: Sequence[_Curve]) -> None:
         n = 1 + max((int(column.values[row]) for row in rows), default=0)  # type: ignore[call-overload]
         style.number_axis(d.figure.layout.xaxis, "Layer (blocks kept)", n)
         return
-    axis(title_text=style.text(column.quantity.title if column.quantity else numbers.capitalised(column.head)))
+    axis(title_text=style.text(column.quantity.title if column.quantity else words.capitalised(column.head)))
     if d.chart.kind == "cost":
         costs = [cost for cost in d.numbers(d.chart.x, rows) if cost > 0] or [1.0]
         low, times = min(costs), max(costs) / min(costs)
@@ -598,7 +598,7 @@ def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: fl
         d.figure.add_shape(type="line", x0=last + 0.5, x1=last + 0.5, y0=-4, y1=-38, line=line, **pixels)
         row = next((row for row in range(len(d.table)) if d.mark(row) == "chosen"), None)
         worth = " · ".join(
-            f"{curve.name} {numbers.typeset(d.table.column(curve.line.column).cells[row])}"
+            f"{curve.name} {words.typeset(d.table.column(curve.line.column).cells[row])}"
             for curve in curves
             if row in curve.rows and (curve.line.mark or curve.line is d.chart.lines[0])
         )
@@ -634,7 +634,7 @@ def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]
     return [
         "<br>".join(
             [style.text(name)] * bool(name)
-            + [f"{head} {style.text(numbers.typeset(of_column[row]))}" for head, of_column in cells if of_column[row]]
+            + [f"{head} {style.text(words.typeset(of_column[row]))}" for head, of_column in cells if of_column[row]]
         )
         for row in rows
     ]

@@ -13,8 +13,8 @@ import plotly.graph_objects as go
 
 from layerprobe.results.items import Array, Explored
 from layerprobe.results.markup import Markup, element, join
-from layerprobe.results.numbers import number
 from layerprobe.results.style import styled
+from layerprobe.results.words import number
 
 LARGEST = 1_500_000
 """Largest number of bytes that items add to a page unless requested."""

@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Iterator
 
-from layerprobe.results import numbers, words
+from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.shown import ROWS, Shown
@@ -36,7 +36,7 @@ def shown(result: Shown) -> Markup:
         element("p", words.sentence(conclusion), style="font-size: 1.1em; max-width: 62ch; margin: 0.7em 0"),
         element("div", *tiles, style=row),
     )
-    return join(Markup(numbers.typeset_text(body)), _figure(result), *_table(result.table))
+    return join(Markup(words.typeset_text(body)), _figure(result), *_table(result.table))
 
 
 def _figure(result: Shown) -> Markup | None:
@@ -57,7 +57,7 @@ def _table(table: Table) -> Iterator[Markup]:
         is_chosen = bool(table.marks) and table.marks[row] == "chosen"
         look = "font-weight: 700; background: rgba(0, 150, 111, 0.15)" if is_chosen else None
         if row not in left:
-            rows.append(element("tr", *(element("td", numbers.typeset_text(cell)) for cell in cells), style=look))
+            rows.append(element("tr", *(element("td", words.typeset_text(cell)) for cell in cells), style=look))
         elif row == left.start:
             rows.append(element("tr", element("td", f"… {len(left):,} more", colspan=str(len(table.first)))))
     head = element("tr", *(element("th", column.head) for column in table.first))

@@ -1,4 +1,4 @@
-"""The words of every result: templates of `words.toml`, filled with facts. Knows no result and no output.
+"""The words of every result: templates of `words.toml`, filled with facts; numbers as text. Knows no result, no HTML.
 
 A template is a text or a list of clauses; a clause with a fact that the result lacks is left out. `{gain}` is the
 number in its unit; a format after a colon selects a part of it, see `_PARTS`. `{gain shown}` exists only if the
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -86,7 +87,7 @@ def line(check: Check, conclusion: Conclusion) -> tuple[str, str]:
     template = by_outcome[{True: "passed", False: "failed", None: "open"}[check.passed]]
     values = _values(conclusion) | _values(check)
     first, *rest = [template] if isinstance(template, str) else template
-    return _capital(_filled(first, values)), _capital(_filled(rest, values).lstrip(",;: "))
+    return capitalised(_filled(first, values)), capitalised(_filled(rest, values).lstrip(",;: "))
 
 
 def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:
@@ -105,11 +106,7 @@ def _case_text(conclusion: Conclusion, part: str) -> str:
     text = _filled(template, _values(conclusion)).lstrip(".,; ")
     first = template if isinstance(template, str) else next(iter(template), "")
     name = conclusion.names.get(first.partition("}")[0].removeprefix("{"))
-    return text if isinstance(name, str) else _capital(text)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text if isinstance(name, str) else capitalised(text)
 
 
 def _filled(template: Template, values: Mapping[str, Any]) -> str:
@@ -295,3 +292,64 @@ _PARTS: dict[str, Callable[[Fact], str]] = {
     "split": lambda fact: _named("" if fact.split == "all" else fact.split),
     "over": lambda fact: _named(listed(fact.over) if fact.over else ""),
 }
+
+
+# ---- typography of pages and figures ------------------------------------------------------------------------
+
+
+LABEL_LENGTH = 30
+"""Longest model name in a plot; longer ones are cut."""
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with a true minus sign; what rounds to 0 has none."""
+    return f"{value:z.{digits}f}".replace("-", "−")
+
+
+def typeset(cell: str) -> str:
+    r"""Return a cell of a table with true minus signs and non-breaking units; an empty cell becomes a dash.
+
+    Examples:
+        >>> typeset("-0.50"), typeset("12 %"), typeset("")
+        ('−0.50', '12\xa0%', '–')
+    """
+    return re.sub(r"(?<=\d) (?=M\b)", "\u00a0", typeset_text(cell)) or "–"
+
+
+def typeset_text(plain: str) -> str:
+    r"""Return a sentence with true minus signs, non-breaking percent signs, and × 100.
+
+    Examples:
+        >>> typeset_text("R2 x 100 is -0.5 (95 % -1.0 to 0.0) of all-MiniLM-L6-v2")
+        'R2 × 100 is −0.5 (95\xa0% −1.0 to 0.0) of all-MiniLM-L6-v2'
+    """
+    signs = re.sub(r"(?<![\w.\-])-(?=[\d.])", "−", plain)
+    return re.sub(r"\bx 100\b", "× 100", re.sub(r"(?<=\d) ?%(?![\w{(])", "\u00a0%", signs))
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 .. 1 in percent, with a non-breaking space."""
+    return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
+
+
+def label(name: str) -> str:
+    """Return a name that fits into a plot; a long name loses its middle."""
+    half = LABEL_LENGTH // 2
+    return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def labels(names: Iterable[str]) -> list[str]:
+    """Return names that fit into a plot; names that would become equal are not cut."""
+    names = list(names)
+    cut = [label(name) for name in names]
+    same = {
+        shortened
+        for shortened in cut
+        if len({name for name, one in zip(names, cut, strict=True) if one == shortened}) > 1
+    }
+    return [name if shortened in same else shortened for name, shortened in zip(names, cut, strict=True)]
+
+
+def capitalised(plain: str) -> str:
+    """Return a text with its first letter capitalised."""
+    return plain[:1].upper() + plain[1:]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.prediction.values import PLATEAU
-from layerprobe.results import numbers
+from layerprobe.results import words
 from layerprobe.results.shown import mask_left_out
 from layerprobe.results.table import (
     Chart,
@@ -216,7 +216,7 @@ def _runs_table(finding: Finding) -> Table:
             scored("test", lambda run: run.test[primary], title=f"test {title}", form=".2f"),
             scored("seconds", form=".0f"),
             Column("block_steps", costs, shown=False),
-            Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", numbers.percent),
+            Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", words.percent),
         ),
         title="Runs",
     )

@@ -9,7 +9,7 @@ import pytest
 import typer
 from layerprobe_cli.main import app
 
-from layerprobe.results.numbers import typeset_text
+from layerprobe.results.words import typeset_text
 from tests.few import few
 from tests.report.test_page import Page
 

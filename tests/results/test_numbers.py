@@ -6,7 +6,7 @@ import pytest
 
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Unit, Verdict
-from layerprobe.results.numbers import LABEL_LENGTH, label, labels
+from layerprobe.results.words import LABEL_LENGTH, label, labels
 
 WIDE, ABOVE, BELOW = (-5e5, 5e5), (0.02, 14.1), (-14.1, -0.02)
 
