@@ -15,7 +15,7 @@ from pathlib import Path
 FINDING = Path(__file__).parents[1] / "docs" / "gallery" / "finding.json"
 CODE = """
 import sys, time
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 finding = load(sys.argv[1])
 began = time.perf_counter()
 import pandas

@@ -17,7 +17,7 @@ from textwrap import wrap
 
 from layerprobe.files.serialisation import parse_json
 from layerprobe.results import words
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.results.style import CHOSEN, DARK, DROP, FAINT, FONT, GRID, INK, MODEL, PAPER, REFERENCE, SEQUENTIAL
 from layerprobe.results.words import typeset_text
 from layerprobe.study.values import Finding

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from layerprobe.errors import ON_COMMAND_LINE
 from layerprobe.results import terminal
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -21,7 +21,7 @@ from layerprobe_cli.main import app
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_dict, parse_json
 from layerprobe.results.document import write_page
-from layerprobe.results.kept import load, save
+from layerprobe.results.shown import load, save
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESEARCH = ROOT / "docs", ROOT / "research"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
-    from layerprobe.results.kept import load as load
-    from layerprobe.results.kept import save as save
+    from layerprobe.results.shown import load as load
+    from layerprobe.results.shown import save as save
     from layerprobe.scoring.score import score as score
     from layerprobe.search.ask import LayerSearch as LayerSearch
     from layerprobe.shrinking.run import shrink as shrink
@@ -55,7 +55,7 @@ _MODULES = {
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
     "probing.run": "probe",
-    "results.kept": "load save",
+    "results.shown": "load save",
     "scoring.score": "score",
     "search.ask": "LayerSearch",
     "shrinking.run": "ShrinkSettings shrink",

@@ -14,8 +14,7 @@ from layerprobe.files.serialisation import to_json
 from layerprobe.results import terminal, words
 from layerprobe.results.document import render, table_of, typeset, without_folders
 from layerprobe.results.draw import figures
-from layerprobe.results.kept import read_result
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Shown, read_result
 from layerprobe.results.table import Table
 
 

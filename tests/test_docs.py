@@ -19,7 +19,7 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 from layerprobe.results import words
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "research").rglob("*.md"))]

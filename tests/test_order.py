@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
 QUOTED = re.compile(f'"{REFERENCE.pattern}"')
 REGISTRIES = {
-    "layerprobe.results.kept": "the classes that JSON can be of",
+    "layerprobe.results.shown": "the classes that JSON can be of",
     "layerprobe.tasks.kind": "where the rows of kinds are",
 }
 """Modules whose references may run up, as their registries can be added to from outside."""

@@ -26,7 +26,7 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.recipe import load_recipe
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES

@@ -47,7 +47,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
 from layerprobe.lab.run import run_recipe
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.store import store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.artifact import SavedStep

@@ -527,7 +527,7 @@ SaveModels = Annotated[
 
 def read_finding(path: Path) -> Finding:
     """Read a finding from `layerprobe find --json` or `lp.save`."""
-    from layerprobe.results.kept import load
+    from layerprobe.results.shown import load
     from layerprobe.study.values import Finding
 
     result = load(path)

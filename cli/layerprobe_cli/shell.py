@@ -25,7 +25,6 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.atomic import obstacle
 from layerprobe.process import limit_advice
 from layerprobe.results.shown import IMAGES, Shown, is_image
-from layerprobe.results.table import imported
 from layerprobe.results.terminal import WIDTH, fitted, wrapped
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, stream_width
@@ -33,7 +32,7 @@ from layerprobe_cli.start import WORDS, interruptible
 
 if TYPE_CHECKING:
     from layerprobe.results.conclusion import Step
-    from layerprobe.results.estimate import Estimate
+    from layerprobe.results.shown import Estimate
     from layerprobe.results.table import Table
     from layerprobe.tasks.values import TextSplit
 
@@ -256,7 +255,9 @@ class PageCall(Call):
         """Write the page of a result if one was requested, and return where."""
         if self.report is None:
             return None
-        written: Path = imported("layerprobe.results.document").write_page(
+        from layerprobe.results.document import write_page
+
+        return write_page(
             done.result,
             self.report,
             plotly=self.plotly,
@@ -266,7 +267,6 @@ class PageCall(Call):
             beside=done.beside,
             steps=done.steps,
         )
-        return written
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:

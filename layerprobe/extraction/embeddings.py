@@ -44,7 +44,7 @@ from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, execute, make_crew
 from layerprobe.names import counted, short_name, some
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
 from layerprobe.stats.sentences import layer_span
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest

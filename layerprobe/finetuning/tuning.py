@@ -38,8 +38,7 @@ from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
 from layerprobe.jobs.crew import Workers, execute, make_crew
 from layerprobe.names import counted, short_name
-from layerprobe.results.estimate import BUSY, Estimate
-from layerprobe.results.shown import Layers
+from layerprobe.results.shown import BUSY, Estimate, Layers
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.score import check_different
 from layerprobe.stats.paired import ItemInfluences

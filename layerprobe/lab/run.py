@@ -50,7 +50,7 @@ from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
 from layerprobe.lab.results import Average, RecipeCKA, RecipeResult, RecipeRow
 from layerprobe.names import counted
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Estimate
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile

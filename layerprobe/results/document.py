@@ -1,37 +1,43 @@
-"""A result as one self-contained HTML page. Knows HTML and files, no kind of result."""
+"""A result as HTML: one self-contained page, and the top of it in a notebook. Knows HTML, no kind of result.
+
+HTML is escaped by construction: `element` escapes all text that is no `Markup`.
+"""
+
+from __future__ import annotations
 
 import base64
 import functools
 import gzip
 import hashlib
+import html
+import importlib.util
 import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs, get_plotlyjs_version
+from typing import TYPE_CHECKING
 
 from layerprobe.checks import check_choice, check_extra
 from layerprobe.errors import DataError, MissingPackageError, is_unreliable
 from layerprobe.files.atomic import write_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
-from layerprobe.results import draw, words
-from layerprobe.results.conclusion import Conclusion, Step, Verdict
-from layerprobe.results.draw import Figure
-from layerprobe.results.explore import LARGEST, items_of, left_out, packed, section_of
-from layerprobe.results.items import Explored
-from layerprobe.results.markup import Markup, element, escape, join, script_json
+from layerprobe.results import words
+from layerprobe.results.conclusion import Conclusion, Fact, Step, Verdict
+from layerprobe.results.explore import LARGEST, Explored, items_of, packed
 from layerprobe.results.shown import PlotlySource, Shown, is_image
-from layerprobe.results.style import DARK
-from layerprobe.results.table import Column, Table, chance
+from layerprobe.results.table import Column, Table, chance, importing
 from layerprobe.versions import __version__
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from layerprobe.results.style import Figure
 
 CDN = "https://cdn.plot.ly"
 """The address from which pages without embedded Plotly load it."""
@@ -40,6 +46,57 @@ _PATH = re.compile(
     rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
 )
 _TEXT = re.compile(r"<(pre|code)\b.*?</\1>|<[^>]*>|[^<]+", re.DOTALL)
+
+
+class Markup(str):
+    """Text that is already HTML, shown by notebooks; every other string is escaped when it is inserted."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Markup of {len(self):,} characters>"
+
+    def _repr_html_(self) -> str:
+        return self
+
+
+def escape(text: str) -> Markup:
+    """Return `text` escaped, unless it is HTML already."""
+    return text if isinstance(text, Markup) else Markup(html.escape(text))
+
+
+def element(tag: str, *children: str | None, **attributes: str | None) -> Markup:
+    """Return one HTML element: Markup children unchanged, other text escaped, None left out.
+
+    In names of attributes, `class_` becomes class, and other underscores become hyphens.
+
+    Examples:
+        >>> print(element("p", "a < b", class_="note"))
+        <p class="note">a &lt; b</p>
+    """
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{tag}{written}>{join(*children)}</{tag}>")
+
+
+def join(*children: str | None) -> Markup:
+    """Return the children, concatenated."""
+    return Markup("".join(escape(child) for child in children if child is not None))
+
+
+def script_json(text: str) -> Markup:
+    r"""Return JSON text that is safe inside a script element and parses to the same value.
+
+    `<` occurs only inside JSON strings, where `\u003c` means the same; without it neither `</script>` nor `<!--`
+    can end or alter the element.
+    """
+    return Markup(text.replace("<", "\\u003c"))
+
+
+# ---- the page -------------------------------------------------------------------------------------------------
 
 
 def write_page(
@@ -123,17 +180,20 @@ def render(
     return document(title, join(*parts), result, table, figures=figures, items=items, plotly=plotly)
 
 
-def items_alone(result: Shown) -> str:
-    """Return a page with the single items of a result, which loads Plotly from `CDN`; DataError if it has none."""
+def items_alone(result: Shown) -> Markup:
+    """Return a frame with the single items of a result, which loads Plotly from `CDN`; DataError if it has none."""
     explored = items_of(result)
     if explored is None:
         raise DataError(
             f"expected a {type(result).__name__} computed in this process from one task whose items can be shown, got "
             "one that was read from a file, has several tasks, or has texts without a task"
         )
-    items, heading = packed(explored), f"Explore the {explored.units}"
-    body = element("section", element("h1", heading), section_of(explored, len(items)), class_="explore")
-    return document(heading, body, result, result.table, items=items, plotly="cdn")
+    items = _packed(explored)
+    heading = f"Explore the {explored.units}"
+    body = element("section", element("h1", heading), items_section(explored, len(items)), class_="explore")
+    page = document(heading, body, result, result.table, items=items, plotly="cdn")
+    look = "width: 100%; height: 60rem; border: 0"
+    return element("iframe", srcdoc=page, sandbox="allow-scripts allow-downloads", style=look)
 
 
 def document(
@@ -147,6 +207,8 @@ def document(
     plotly: PlotlySource,
 ) -> str:
     """Return HTML with the data of its scripts: the whole result as JSON, a table as CSV, figures and single items."""
+    from layerprobe.results.style import DARK
+
     check_choice(plotly, PlotlySource, name="plotly")
     # without white space, which would be half of a matrix with one number per line
     study = json.dumps(json.loads(to_json(result)), ensure_ascii=False, separators=(",", ":"))
@@ -226,14 +288,19 @@ def _trust(conclusion: Conclusion, warnings: Sequence[str]) -> Markup | None:
 
 def _explored(explored: Explored, texts: bool | None) -> tuple[Markup, str]:
     """Return the fold of single items, and their data; both are left out if they would be too large."""
-    items, heading = packed(explored), f"Explore the {explored.units}"
+    items = _packed(explored)
+    heading = f"Explore the {explored.units}"
     if not texts and len(items) > LARGEST:
-        return folded(heading, left_out(explored, len(items))), ""
-    return folded(heading, section_of(explored, len(items)), kind="explore"), items
+        about = f"The {explored.units} are left out: they would add {_bytes(len(items))} to this page."
+        return folded(heading, element("p", f"{about} To show them, use --with-texts.", class_="missing")), ""
+    return folded(heading, items_section(explored, len(items)), kind="explore"), items
 
 
 def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Markup]]]:
     """Return the tables of a result, each with its figures, which are renamed and added to those of the page."""
+    with importing():
+        from layerprobe.results import draw
+
     drawings, tables = iter(draw.figures(result)), []
     for table in (result.table, *result.details):
         places = []
@@ -355,6 +422,138 @@ def _downloads(table: Table, stem: str) -> Markup:
     return element("section", element("p", *buttons, class_="downloads"), id="data")
 
 
+# ---- single items ---------------------------------------------------------------------------------------------
+
+
+def items_section(explored: Explored, size: int) -> Markup:
+    """Return the section to compare two layers item by item; `size` is that of the items, in bytes."""
+    about = f"{explored.counted}: {_bytes(size)} of this page. To leave them out, use --no-texts."
+    wrong = f"Error: {explored.error}. More than {explored.limit:g} counts as wrong."
+    maps = (_plot(f"map-{side}", "Map of the texts") for side in "ab")
+    mapped = element("div", element("div", *maps, class_="pair"), element("p", _MAP, class_="reading"), id="maps")
+    return join(
+        element("p", about, class_="reading"),
+        element("div", *(_side(explored, side) for side in ("A", "B")), class_="sides"),
+        element("div", *(_plot(f"items-{side}", "Outputs") for side in "ab"), class_="pair"),
+        mapped if any(group.places for group in explored.groups) else None,
+        element("div", *_filters(explored), class_="filters"),
+        element("p", "", id="items-found", role="status"),
+        element("div", "", id="items-table", role="group", aria_label=explored.units),
+        element("button", "Show more", type="button", id="items-more"),
+        element("p", wrong, class_="reading"),
+        element("noscript", element("p", "Single items need JavaScript.", class_="missing")),
+    )
+
+
+_MAP = (
+    "The maps show the first two principal components of each layer's embeddings, rotated to match the layer before. "
+    "Where their share of the variance is small, texts that look close can be far apart."
+)
+
+
+def _packed(explored: Explored) -> str:
+    """Return the items as base64 of compressed JSON, with the style of their figures."""
+    with importing():
+        from layerprobe.results.style import empty
+
+    return packed(explored, empty().to_plotly_json())
+
+
+def _bytes(size: int) -> str:
+    return words.text(Fact(value=size, unit="bytes"))
+
+
+def _side(explored: Explored, side: str) -> Markup:
+    """Return the controls that choose one of the two layers to compare."""
+    low, names = side.lower(), [group.name for group in explored.groups]
+    options = (element("option", name, value=str(place)) for place, name in enumerate(names))
+    chosen = element("select", *options, id=f"group-{low}", aria_label=f"{side}: model")
+    one = len(names) == 1
+    slider = element(
+        "input", type="range", min="0", max="0", step="1", value="0", id=f"layer-{low}", aria_label=f"{side}: layer"
+    )
+    output = element("output", "", id=f"chosen-{low}", for_=f"layer-{low}")
+    return element("div", element("strong", side), None if one else chosen, slider, output, class_=f"side {low}")
+
+
+def _plot(name: str, label: str) -> Markup:
+    plot = element("div", id=f"plot-{name}", class_="plot", role="group", aria_label=label)
+    return element("figure", plot, element("figcaption", "", id=f"said-{name}"))
+
+
+def _filters(explored: Explored) -> tuple[Markup, ...]:
+    shown = {
+        "a": "A wrong, B right",
+        "b": "B wrong, A right",
+        "both": "both wrong",
+        "neither": "both right",
+        "all": f"all {explored.units}",
+    }
+    options = join(*(element("option", label, value=value) for value, label in shown.items()))
+    search = element("input", type="search", id="items-words", aria_label="containing", autocomplete="off")
+    return (
+        element("label", "Show ", element("select", options, id="items-shown")),
+        element("label", "containing ", search),
+    )
+
+
+# ---- a notebook -----------------------------------------------------------------------------------------------
+
+
+ROWS = 40
+"""Rows of a table in a notebook; longer tables lose their middle."""
+COLOURS = {
+    Verdict.UNDECIDED: "#b58900",
+    Verdict.FAILED: "#c44e00",
+}
+"""Colours of the frame of a pill, by verdict; others are green."""
+
+
+def in_notebook(result: Shown) -> Markup:
+    """Return the answer, its certainty, four numbers, the first figure, and the first columns of the table."""
+    conclusion = result.conclusion
+    frame = (
+        f"display: inline-block; border: 1.5px solid {COLOURS.get(conclusion.verdict, '#00966f')}; border-radius: 1em"
+    )
+    pill = f"{frame}; margin-top: 0.3em; padding: 0.1em 0.8em; font-weight: 600"
+    row = "display: flex; flex-wrap: wrap; gap: 0.6em; max-width: 60em; margin-bottom: 0.8em"
+    box = "flex: 1; min-width: 9em; background: rgba(128, 128, 128, 0.12); border-radius: 8px; padding: 0.5em 0.9em"
+    tiles = (
+        element("div", element("div", number, style="font-size: 1.5em; font-weight: 650"), what, style=box)
+        for number, what in words.tiles(conclusion)
+    )
+    certainty = words.certainty(conclusion)
+    body = join(
+        element("div", words.headline(conclusion), style="font-size: 1.9em; font-weight: 700; line-height: 1.3"),
+        element("span", certainty, style=pill) if certainty else None,
+        element("p", words.sentence(conclusion), style="font-size: 1.1em; max-width: 62ch; margin: 0.7em 0"),
+        element("div", *tiles, style=row),
+    )
+    figure = None
+    if len(result.table) and result.table.charts and importlib.util.find_spec("plotly") is not None:
+        about = {"full_html": False, "include_plotlyjs": "cdn", "default_width": "60em", "default_height": "27em"}
+        figure = Markup(result.plot().to_html(**about))  # loads Plotly from the network
+    return join(Markup(words.typeset_text(body)), figure, *_first_columns(result.table))
+
+
+def _first_columns(table: Table) -> Iterator[Markup]:
+    """Yield the first columns, without the middle rows of a long table, and its notes."""
+    if not len(table):
+        return
+    left = range(ROWS // 2, len(table) - ROWS // 2) if len(table) > ROWS else range(0)
+    rows = []
+    for row, cells in enumerate(zip(*(column.cells for column in table.first), strict=True)):
+        is_chosen = bool(table.marks) and table.marks[row] == "chosen"
+        look = "font-weight: 700; background: rgba(0, 150, 111, 0.15)" if is_chosen else None
+        if row not in left:
+            rows.append(element("tr", *(element("td", words.typeset_text(cell)) for cell in cells), style=look))
+        elif row == left.start:
+            rows.append(element("tr", element("td", f"… {len(left):,} more", colspan=str(len(table.first)))))
+    head = element("tr", *(element("th", column.head) for column in table.first))
+    yield element("table", element("thead", head), element("tbody", *rows))
+    yield from (element("p", note) for note in table.notes)
+
+
 # ---- text, and scripts of a page --------------------------------------------------------------------------
 
 
@@ -380,6 +579,8 @@ def without_folders(text: str) -> str:
 @functools.cache
 def _carried() -> Markup:
     """Return Plotly as base64 of gzip: two fifths of its size, and every current browser unpacks it."""
+    from plotly.offline import get_plotlyjs
+
     packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
     return element("script", Markup(packed), type="application/gzip;base64", id="plotly")
 
@@ -387,6 +588,8 @@ def _carried() -> Markup:
 @functools.cache
 def _from_cdn() -> Markup:
     """Return the script element that loads the same Plotly from `CDN`; the browser verifies its hash."""
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
     digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
     return element(
         "script",

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from layerprobe.names import percentage
 from layerprobe.results import style, words
 from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Chart, Column, Line, Quantity, Table
+from layerprobe.results.style import Curve, Drawing, Figure, draw_axes, draw_model, is_numeric, shade_marked
+from layerprobe.results.table import Bounds, Chart, Column, Line, Quantity, Table
 
-Bounds = tuple[float, float]
 ROOM, DODGE = 0.4, 0.13
 """Distance, in layers, from the mean to the last dot of its seeds: for a single line, and for lines side by side."""
 MARKS = {
@@ -26,98 +25,6 @@ MARKS = {
     "drop": (style.DROP, "triangle-down", "Triangles: {0.drops}."),
 }
 """Colour, shape and caption of the rows that a table marks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure with its caption."""
-
-    name: str
-    """Its name, unique on the page."""
-    plot: go.Figure
-    finding: str
-    """A description of the data, also for readers who cannot see the figure."""
-    reading: str = ""
-    """An explanation of its marks."""
-    kind: str = "plot"
-    """CSS class of the plot."""
-    style: str | None = None
-    """CSS of the plot."""
-
-
-class _Curve(NamedTuple):
-    """One curve with its style."""
-
-    name: str
-    rows: tuple[int, ...]
-    """Numbers of the rows with a number and an x."""
-    line: Line
-    colour: str
-    shade: str
-    symbol: str
-    dash: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawing:
-    """A chart that is being drawn: its rows, the figure, and notes for the caption."""
-
-    table: Table
-    chart: Chart
-    figure: go.Figure
-    notes: list[str]
-
-    @property
-    def is_layers(self) -> bool:
-        """Whether its axis is the layers."""
-        return self.chart.x == "layer" and self.chart.kind != "cost" and _is_numeric(self.table.column("layer"))
-
-    def mark(self, row: int) -> str:
-        """Return the mark of a row in the table."""
-        return (self.table.marks[row] if self.table.marks else None) or ""
-
-    def numbers(self, name: str, rows: Iterable[int]) -> list[float]:
-        """Return the numbers of a column in the scale of its axis."""
-        column = self.table.column(name)
-        return [column.scale * column.values[row] for row in rows]  # type: ignore[operator]
-
-    def ends(self, name: str, rows: Sequence[int], values: Sequence[float], shape: str) -> list[Bounds]:
-        """Return the interval of each row, of length 0 for a row without one; empty if no row has one."""
-        if not name:
-            return []
-        column = self.table.column(name, interval=True)
-        bounds: list[Bounds | None] = [column.values[row] for row in rows]  # type: ignore[misc]
-        if all(bound is None for bound in bounds):
-            return []
-        self.notes.append(f"{shape}: {f'{column.head} {column.over}'.strip()}.")
-        return [
-            (column.scale * bound[0], column.scale * bound[1]) if bound else (value, value)
-            for bound, value in zip(bounds, values, strict=True)
-        ]
-
-    def place(self, row: int) -> float:
-        """Return the position of a row on the axis: its number, or the rank of its name."""
-        column = self.table.column(self.chart.x)
-        value = column.values[row]
-        if isinstance(value, (int, float)):
-            return column.scale * value
-        return list(dict.fromkeys(column.cells)).index(column.cells[row])
-
-    def write(self, note: str, x: float, up: int, *, colour: str = style.INK, size: int = 12, **about: Any) -> None:
-        """Write a note at x, `up` pixels above the lower end of the plot."""
-        font, place = {"color": colour, "size": size}, {"y": 0, "yref": "paper"} | about
-        self.figure.add_annotation(text=note, x=x, yshift=up, showarrow=False, font=font, **place)
-
-    def points(self, name: str, x: Sequence[float], y: Sequence[float | None], **about: Any) -> None:
-        """Draw points or a line, toggled in the legend with others of the same name."""
-        about = {"hoverinfo": "skip", "showlegend": False, "legendgroup": name} | about
-        self.figure.add_scatter(x=x, y=y, name=style.text(name), **about)
-
-    def done(self, finding: str, **look: str) -> Figure:
-        """Return the figure with its caption."""
-        self.figure.update_traces(hovertemplate="%{hovertext}<extra></extra>")
-        reading = " ".join(dict.fromkeys(self.notes))
-        return Figure(self.chart.name, self.figure, words.typeset_text(finding), reading, **look)
 
 
 def figures(result: Shown) -> list[Figure]:
@@ -140,7 +47,7 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
     of_all = table.column(chart.lines[0].column)
     for name, value in chart.where:
         table = table.where(name, value)
-    d, quantity = _Drawing(table, chart, style.styled(go.Figure()), []), chart.quantity(table)
+    d, quantity = Drawing(table, chart, style.styled(go.Figure()), []), chart.quantity(table)
     if chart.kind == "map":
         return _map(d, quantity, of_all)
     if chart.kind == "staircase":
@@ -148,7 +55,7 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
     curves = _curves(d)
     {"cost": _costs, "bars": _bars, "line": _lines}[chart.kind](d, curves)
     _across(d, curves)
-    _axes(d, curves)
+    draw_axes(d, curves)
     d.figure.update_yaxes(title_text=style.text(quantity.title, 40))
     if chart.limit is not None:
         d.figure.add_hline(y=chart.limit, line={"dash": "dot", "color": style.FAINT})
@@ -159,16 +66,16 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
         d.write(name, 1, 0, xref="paper", yref="y", xshift=4, xanchor="left", align="left", colour=style.DROP)
         d.figure.update_layout(margin_r=52)
     if d.is_layers and choice is not None:
-        _model_axis(d, curves, choice, level)
+        draw_model(d, curves, choice, level)
     elif d.is_layers and not chart.by:
-        _shades(d)
+        shade_marked(d)
     return d.done(_course(d, curves, quantity))
 
 
-def _curves(d: _Drawing) -> list[_Curve]:
+def _curves(d: Drawing) -> list[Curve]:
     """Return the curves: one per column and value of `by`."""
     x, labels = d.table.column(d.chart.x).values, _labels(d.table, d.chart.by)
-    curves: list[_Curve] = []
+    curves: list[Curve] = []
     for line in d.chart.lines:
         column = d.table.column(line.column)
         split = column.quantity.split if line.mark and column.quantity else ""
@@ -184,26 +91,22 @@ def _curves(d: _Drawing) -> list[_Curve]:
             number = 0 if line.mark else len(curves)
             colour, shade, symbol, dash = style.STYLES[number % len(style.STYLES)]
             symbol += ("", "-open", "-dot")[number // len(style.STYLES) % 3]
-            curves.append(_Curve(curve_name, rows, line, colour, shade, symbol, dash))
+            curves.append(Curve(curve_name, rows, line, colour, shade, symbol, dash))
     return [curve for curve in curves if curve.rows]
 
 
 def _labels(table: Table, by: str) -> tuple[str, ...]:
     """Return labels that distinguish rows; a number gets the name of its column."""
     columns = [table.column(name) for name in by.split()]
-    units = [f" {column.head}" if _is_numeric(column) else "" for column in columns]
+    units = [f" {column.head}" if is_numeric(column) else "" for column in columns]
     rows = zip(*(column.cells for column in columns), strict=True) if columns else [()] * len(table)
     return tuple(", ".join(f"{cell}{unit}" for cell, unit in zip(row, units, strict=True)) for row in rows)
-
-
-def _is_numeric(column: Column) -> bool:
-    return all(isinstance(value, (int, float)) for value in column.values if value is not None)
 
 
 # ---- lines and bars -----------------------------------------------------------------------------------------
 
 
-def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
+def _lines(d: Drawing, curves: Sequence[Curve]) -> None:
     """Draw points with their intervals and seeds, joined where both were run."""
     several = len(curves) > 1
     beside = [curve for curve in curves if not curve.line.mark]
@@ -225,7 +128,7 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
         looks = [_look(d, row, value, curve) for row, value in zip(rows, values, strict=True)]
         colours, symbols, sizes = map(list, zip(*looks, strict=True))
         measured = [not line.run or bool(d.table.column(line.run).values[row]) for row in rows]
-        joined = line.joined and not line.mark and _is_numeric(d.table.column(d.chart.x))
+        joined = line.joined and not line.mark and is_numeric(d.table.column(d.chart.x))
         for is_run in dict.fromkeys(sorted(measured, reverse=True)):
             here = [value if of_run == is_run else None for value, of_run in zip(values, measured, strict=True)]
             d.points(
@@ -252,7 +155,7 @@ def _lines(d: _Drawing, curves: Sequence[_Curve]) -> None:
             d.notes.append(f"{line.mark.capitalize()}: {name}.")
 
 
-def _look(d: _Drawing, row: int, value: float, curve: _Curve) -> tuple[str, str, int]:
+def _look(d: Drawing, row: int, value: float, curve: Curve) -> tuple[str, str, int]:
     """Return colour, symbol and size of a point, and note their meaning."""
     mark, usual = d.mark(row), style.DROP if d.chart.zero and value == 0 else curve.colour
     colour, symbol, note = MARKS.get(mark, (usual, "", ""))
@@ -274,7 +177,7 @@ def _whiskers(values: Iterable[float], ends: Iterable[Bounds], colour: str) -> d
     return {"type": "data", "symmetric": False, "array": ups, "arrayminus": downs, **look}
 
 
-def _seeds(d: _Drawing, curve: _Curve, at: Sequence[float], room: float) -> None:
+def _seeds(d: Drawing, curve: Curve, at: Sequence[float], room: float) -> None:
     """Draw the score of each seed beside the mean, side by side, so that equal scores stay visible."""
     column = d.table.column(curve.line.seeds)
     scores: list[Sequence[float]] = [column.values[row] or () for row in curve.rows]  # type: ignore[misc]
@@ -288,7 +191,7 @@ def _seeds(d: _Drawing, curve: _Curve, at: Sequence[float], room: float) -> None
         d.notes.append(f"Small marks: {column.over or 'seeds'}.")
 
 
-def _bars(d: _Drawing, curves: Sequence[_Curve]) -> None:
+def _bars(d: Drawing, curves: Sequence[Curve]) -> None:
     notes = {"chosen": f"Green: {d.chart.chosen}.", "drop": f"Orange: {d.chart.drops}."}
     for curve in curves:
         marks = [d.mark(row) for row in curve.rows]
@@ -303,7 +206,7 @@ def _bars(d: _Drawing, curves: Sequence[_Curve]) -> None:
         d.notes.extend(note for mark, note in notes.items() if mark in marks)
 
 
-def _across(d: _Drawing, curves: Sequence[_Curve]) -> None:
+def _across(d: Drawing, curves: Sequence[Curve]) -> None:
     """Draw horizontal lines: rows without an x, such as a sum of several layers, and the score of a trivial baseline.
 
     A baseline of 0 is left out, since it is far from everything else.
@@ -340,7 +243,7 @@ class _Point(NamedTuple):
     upright: Bounds
 
 
-def _costs(d: _Drawing, curves: Sequence[_Curve]) -> None:
+def _costs(d: Drawing, curves: Sequence[Curve]) -> None:
     """Draw labelled points of quality against cost; points that another beats beyond both intervals are faint."""
     groups = [_points(d, curve) for curve in curves]
     points, lower = [point for group in groups for point in group], d.chart.quantity(d.table).best == "lower"
@@ -386,7 +289,7 @@ def _costs(d: _Drawing, curves: Sequence[_Curve]) -> None:
         )
 
 
-def _points(d: _Drawing, curve: _Curve) -> list[_Point]:
+def _points(d: Drawing, curve: Curve) -> list[_Point]:
     costs, values = d.numbers(d.chart.x, curve.rows), d.numbers(curve.line.column, curve.rows)
     upright = d.ends(curve.line.interval, curve.rows, values, "Vertical bars" if d.chart.x_interval else "Bars")
     across = d.ends(d.chart.x_interval, curve.rows, costs, "Horizontal bars")
@@ -412,7 +315,7 @@ def have_labels(points: Sequence[tuple[float, float]]) -> list[bool]:
 # ---- maps and staircases ------------------------------------------------------------------------------------
 
 
-def _map(d: _Drawing, quantity: Quantity, of_all: Column) -> Figure:
+def _map(d: Drawing, quantity: Quantity, of_all: Column) -> Figure:
     """Draw numbers as colours, on one scale for all maps of a table; rows marked as chosen have a dot."""
     column, x, y = (d.table.column(name) for name in (d.chart.lines[0].column, d.chart.x, d.chart.y))
     rows = [row for row, value in enumerate(column.values) if value is not None]
@@ -456,7 +359,7 @@ def _place(axis: Column, row: int) -> str:
     return axis.head.replace("layer", f"layer {axis.cells[row]}", 1)
 
 
-def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
+def _staircase(d: Drawing, quantity: Quantity) -> Figure:
     """Draw one row per size: the blocks that are kept and removed, their agreement, and the loss."""
     column, left = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
     rows = [row for row, value in enumerate(column.values) if value is not None]
@@ -524,7 +427,7 @@ def _staircase(d: _Drawing, quantity: Quantity) -> Figure:
     return d.done(f"{quantity.title}: {course}.", kind=kind, style=size)
 
 
-def _losses(d: _Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[list[str], str]:
+def _losses(d: Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[list[str], str]:
     """Return the loss of each row, and the colour of the chosen one: within the limit, beyond it, or inconclusive."""
     line = d.chart.lines[-1]
     if line is d.chart.lines[0]:
@@ -538,93 +441,7 @@ def _losses(d: _Drawing, rows: Sequence[int], chosen: Sequence[int]) -> tuple[li
     return texts, style.CHOSEN if high <= d.chart.limit else style.DROP if low > d.chart.limit else style.MODEL
 
 
-def _axes(d: _Drawing, curves: Sequence[_Curve]) -> None:
-    column, rows = d.table.column(d.chart.x), [row for curve in curves for row in curve.rows]
-    axis = d.figure.update_xaxes
-    if d.is_layers:
-        n = 1 + max((int(column.values[row]) for row in rows), default=0)  # type: ignore[call-overload]
-        style.number_axis(d.figure.layout.xaxis, "Layer (blocks kept)", n)
-        return
-    axis(title_text=style.text(column.quantity.title if column.quantity else words.capitalised(column.head)))
-    if d.chart.kind == "cost":
-        costs = [cost for cost in d.numbers(d.chart.x, rows) if cost > 0] or [1.0]
-        low, times = min(costs), max(costs) / min(costs)
-        ticks = {float(f"{low * times ** (step / 3):.2g}") for step in range(4)}  # few enough for a phone
-        axis(type="log", tickformat="~s" if max(costs) >= 1000 else "~g", tickvals=sorted(ticks))
-    elif not _is_numeric(column):
-        names = list(dict.fromkeys(column.cells))
-        axis(range=[-0.5, len(names) - 0.5], tickangle=None)
-        axis(tickvals=list(range(len(names))), ticktext=[style.text(name, 14) for name in names])
-    elif rows and all(isinstance(column.values[row], int) for row in rows):
-        n = max(d.numbers(column.name, rows)) - min(d.numbers(column.name, rows)) + 1
-        axis(dtick=style.tick_step(n) if n <= 100 else None)  # else Plotly's own
-
-
-def _shades(d: _Drawing) -> None:
-    """Shade the layers that may be the best, and the drop layers."""
-    marked = list(zip(d.table.column("layer").values, d.table.marks, strict=False))
-    best: list[Any] = [layer for layer, mark in marked if mark in ("chosen", "enough", "candidate")]
-    drops: list[Any] = [layer for layer, mark in marked if mark == "drop"]
-    if "candidate" in d.table.marks:
-        style.shade(d.figure, best, style.CANDIDATE)
-        d.notes.append(f"Green{' background' if d.chart.kind == 'bars' else ''}: may be the best.")
-    if drops:
-        style.shade(d.figure, drops, style.SHADE)
-        what = f"{d.chart.drops.removesuffix(' layers')} {'from' if len(drops) > 1 else 'at'} layer {drops[0]}"
-        d.write(what, drops[-1] + 0.5, 0, y=1, xanchor="right", yanchor="bottom", colour=style.DROP)
-
-
-def _model_axis(d: _Drawing, curves: Sequence[_Curve], choice: Choice, level: float | None) -> None:
-    """Draw the blocks of the model below the plot, kept ones filled, and the cut with its gain."""
-    n, last = choice.n_blocks, len(choice.blocks)
-    step = style.tick_step(n + 1)
-    deep = step > 1  # numbers have no room inside the blocks
-    d.figure.update_xaxes(range=[-0.5, n + 0.5], title_text="", showticklabels=False, showgrid=False, ticks="")
-    pixels = {"yref": "paper", "ysizemode": "pixel", "yanchor": 0}
-    for block in range(1, n + 1):
-        stays = block in choice.blocks
-        colour, ends = style.CHOSEN if stays else style.FAINT, {"x0": block - 0.46, "x1": block + 0.46}
-        line = {"color": colour, "width": 1, "dash": "solid" if stays else "dot"}
-        fill = colour if stays else style.TRANSPARENT
-        d.figure.add_shape(type="rect", y0=-10, y1=-34, fillcolor=fill, line=line, **ends, **pixels)
-        if block % step == 0:
-            colour = style.PAPER if stays and not deep else style.FAINT
-            d.write(str(block), block, -42 if deep else -22, colour=colour, yanchor="middle")
-    d.write("embeddings", 0.44, -22, size=11, colour=style.FAINT, xanchor="right", yanchor="middle")
-    below = -56 if deep else -40
-    is_cut = choice.blocks == tuple(range(1, last + 1)) and last < n
-    if is_cut:
-        line = {"color": style.INK, "width": 2.5}
-        d.figure.add_shape(type="line", x0=last + 0.5, x1=last + 0.5, y0=-4, y1=-38, line=line, **pixels)
-        row = next((row for row in range(len(d.table)) if d.mark(row) == "chosen"), None)
-        worth = " · ".join(
-            f"{curve.name} {words.typeset(d.table.column(curve.line.column).cells[row])}"
-            for curve in curves
-            if row in curve.rows and (curve.line.mark or curve.line is d.chart.lines[0])
-        )
-        side, text = _side(last, n), f"<b>cut here{'?' if choice.is_guess else ''}</b><br>{style.text(worth)}"
-        d.write(text, last + 0.5, below, xanchor=side, align=side, yanchor="top")
-    d.figure.update_layout(margin_b=(84 if is_cut else 46) + 16 * deep + 26 * (len(curves) > 1))
-    if choice.candidates:
-        first, end = choice.candidates[0], choice.candidates[-1]
-        style.shade(d.figure, choice.candidates, style.CANDIDATE)
-        among = "the best is one of these" if end > first else "the best"
-        among += f" ({percentage(level)})" if level else ""
-        if end - first + 1 == len(choice.candidates):
-            side = _side((first + end) / 2, n)
-            at = {"left": first - 0.5, "center": (first + end) / 2, "right": end + 0.5}[side]
-            d.write(f"<b>{among}</b>", at, 0, y=1, xanchor=side, yanchor="bottom", colour=style.CHOSEN)
-        else:
-            d.notes.append(f"Green background: {among}.")
-    d.notes.append("The axis shows the blocks of the model.")
-
-
-def _side(layer: float, n_blocks: int) -> str:
-    """Return the side at which a text at a layer is anchored, so that it stays inside the figure."""
-    return "left" if layer < n_blocks / 3 else "right" if layer > 2 * n_blocks / 3 else "center"
-
-
-def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]:
+def _texts(d: Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]:
     """Return the hover text of each row: the cells of the drawn columns."""
     numbers_of = (d.chart.label, d.chart.x, d.chart.y, line.column, line.seeds, *d.chart.hover)
     columns = [d.table.column(name) for name in dict.fromkeys(filter(None, numbers_of))]
@@ -640,7 +457,7 @@ def _texts(d: _Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]
     ]
 
 
-def _course(d: _Drawing, curves: Sequence[_Curve], quantity: Quantity) -> str:
+def _course(d: Drawing, curves: Sequence[Curve], quantity: Quantity) -> str:
     """Describe the ends of each curve and the chosen row; for costs, name both axes."""
     x = d.table.column(d.chart.x)
     if d.chart.kind == "cost":

@@ -1,19 +1,21 @@
-"""Single items on a page: the outputs of two layers side by side, and a map. Knows no task and no model.
+"""Single items with the outputs of layers: values, and their data for a page. Knows no task, no model and no HTML.
 
 The page carries the items as compressed JSON; `assets/explore.js` draws them, and inserts texts as plain text.
 """
 
+from __future__ import annotations
+
 import base64
 import gzip
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import plotly.graph_objects as go
+from numpy.typing import NDArray
 
-from layerprobe.results.items import Array, Explored
-from layerprobe.results.markup import Markup, element, join
-from layerprobe.results.style import styled
+from layerprobe.names import counted, short_name
 from layerprobe.results.words import number
 
 LARGEST = 1_500_000
@@ -24,6 +26,70 @@ GRID = 999
 """Grid steps from the middle of a map to its edge."""
 REACH = 3.0
 """Distance of the edge, in mean distances from the middle; points farther out are drawn at the edge."""
+Array = NDArray[np.float64]
+OutputForm = Literal["score", "classes", "ranks", "shares"]
+"""The figure of two layers: the score of each by gold, the confusions of each, or the ranks (or shares of 100) of one
+by those of the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayersOf:
+    """Outputs of the layers of one model for the items of a page."""
+
+    name: str
+    layers: Sequence[str]
+    """Names of the layers."""
+    scores: Sequence[float]
+    """The metric x 100 over all items, by layer."""
+    values: Sequence[Array]
+    """The numbers to draw, by layer and item."""
+    errors: Sequence[Array]
+    """Errors from 0 to 100, by layer and item."""
+    words: Sequence[Sequence[str]] = ()
+    """Outputs in words, by layer and item; empty where the values are enough."""
+    counts: Sequence[Sequence[Sequence[int]]] = ()
+    """Confusions (gold x predicted class), by layer; empty without classes."""
+    places: Sequence[Sequence[Array]] = ()
+    """(item, 2) places on a map, by layer and side; empty without a map."""
+    shares: Sequence[float] = ()
+    """Share of the variance that the map shows, by layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Explored:
+    """Items with the outputs of layers, for a page or a notebook."""
+
+    task: str
+    unit: str
+    """Name of an item, such as pair."""
+    units: str
+    """Its plural."""
+    n_items: int
+    """Number of items in the split; a page may have a part of them."""
+    split: str
+    metric: str
+    form: OutputForm
+    texts: Mapping[str, Sequence[str]]
+    """Texts of the items by title."""
+    gold: Sequence[float | str]
+    output: str
+    """Name of the outputs."""
+    error: str
+    """Meaning of an error."""
+    limit: float
+    """Largest error that does not count as wrong."""
+    labels: Sequence[str]
+    """Names of the classes; empty where there are none."""
+    groups: Sequence[LayersOf]
+    start: tuple[tuple[int, int], tuple[int, int]]
+    """The first two layers to compare: each an index of a group, and of one of its layers."""
+
+    @property
+    def counted(self) -> str:
+        """How many items a page shows, out of how many."""
+        of = "" if len(self.gold) == self.n_items else f" of {self.n_items:,}, drawn at random"
+        split = "all data" if self.split == "all" else f"the {self.split} split"
+        return f"{counted(len(self.gold), self.unit)}{of} from {split} of {short_name(self.task)}"
 
 
 def items_of(result: Any) -> Explored | None:
@@ -33,8 +99,11 @@ def items_of(result: Any) -> Explored | None:
     return next((source.explored() for source in sources if source is not None), None)
 
 
-def page_data(explored: Explored) -> dict[str, Any]:
-    """Return the data for the page's script, rounded to whole numbers where a screen shows no more."""
+def page_data(explored: Explored, look: Any) -> dict[str, Any]:
+    """Return the data for the page's script, rounded to whole numbers where a screen shows no more.
+
+    `look` is an empty figure in the style of the page.
+    """
     words = {word: None for group in explored.groups for layer in group.words for word in layer}
     places = {word: place for place, word in enumerate(words)}
     return {
@@ -51,7 +120,7 @@ def page_data(explored: Explored) -> dict[str, Any]:
         "labels": [*explored.labels],
         "words": [_cut(word) for word in words],
         "start": explored.start,
-        "look": styled(go.Figure(layout={"xaxis": {}, "yaxis": {}})).to_plotly_json(),
+        "look": look,
         "groups": [
             {
                 "name": group.name,
@@ -69,86 +138,10 @@ def page_data(explored: Explored) -> dict[str, Any]:
     }
 
 
-def packed(explored: Explored) -> str:
+def packed(explored: Explored, look: Any) -> str:
     """Return the data for the page's script as base64 of compressed JSON."""
-    text = json.dumps(page_data(explored), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(page_data(explored, look), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
-
-
-def section_of(explored: Explored, size: int) -> Markup:
-    """Return the section to compare two layers item by item; `size` is that of the items, in bytes."""
-    about = f"{explored.counted}: {readable(size)} of this page. To leave them out, use --no-texts."
-    wrong = f"Error: {explored.error}. More than {explored.limit:g} counts as wrong."
-    maps = (_plot(f"map-{side}", "Map of the texts") for side in "ab")
-    mapped = element("div", element("div", *maps, class_="pair"), element("p", _MAP, class_="reading"), id="maps")
-    return join(
-        element("p", about, class_="reading"),
-        element("div", *(_side(explored, side) for side in ("A", "B")), class_="sides"),
-        element("div", *(_plot(f"items-{side}", "Outputs") for side in "ab"), class_="pair"),
-        mapped if any(group.places for group in explored.groups) else None,
-        element("div", *_filters(explored), class_="filters"),
-        element("p", "", id="items-found", role="status"),
-        element("div", "", id="items-table", role="group", aria_label=explored.units),
-        element("button", "Show more", type="button", id="items-more"),
-        element("p", wrong, class_="reading"),
-        element("noscript", element("p", "Single items need JavaScript.", class_="missing")),
-    )
-
-
-_MAP = (
-    "The maps show the first two principal components of each layer's embeddings, rotated to match the layer before. "
-    "Where their share of the variance is small, texts that look close can be far apart."
-)
-
-
-def left_out(explored: Explored, size: int) -> Markup:
-    """Return the note on a page that would be too large with its items."""
-    about = f"The {explored.units} are left out: they would add {readable(size)} to this page."
-    return element("p", f"{about} To show them, use --with-texts.", class_="missing")
-
-
-def readable(size: int) -> str:
-    """Return a size in bytes in a readable form.
-
-    Examples:
-        >>> readable(2_345_678), readable(45_678)
-        ('2.3 MB', '46 kB')
-    """
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-
-
-def _side(explored: Explored, side: str) -> Markup:
-    """Return the controls that choose one of the two layers to compare."""
-    low, names = side.lower(), [group.name for group in explored.groups]
-    options = (element("option", name, value=str(number)) for number, name in enumerate(names))
-    chosen = element("select", *options, id=f"group-{low}", aria_label=f"{side}: model")
-    one = len(names) == 1
-    slider = element(
-        "input", type="range", min="0", max="0", step="1", value="0", id=f"layer-{low}", aria_label=f"{side}: layer"
-    )
-    output = element("output", "", id=f"chosen-{low}", for_=f"layer-{low}")
-    return element("div", element("strong", side), None if one else chosen, slider, output, class_=f"side {low}")
-
-
-def _plot(name: str, label: str) -> Markup:
-    plot = element("div", id=f"plot-{name}", class_="plot", role="group", aria_label=label)
-    return element("figure", plot, element("figcaption", "", id=f"said-{name}"))
-
-
-def _filters(explored: Explored) -> tuple[Markup, ...]:
-    shown = {
-        "a": "A wrong, B right",
-        "b": "B wrong, A right",
-        "both": "both wrong",
-        "neither": "both right",
-        "all": f"all {explored.units}",
-    }
-    options = join(*(element("option", label, value=value) for value, label in shown.items()))
-    search = element("input", type="search", id="items-words", aria_label="containing", autocomplete="off")
-    return (
-        element("label", "Show ", element("select", options, id="items-shown")),
-        element("label", "containing ", search),
-    )
 
 
 def _cut(text: str) -> str:

@@ -1,30 +1,41 @@
-"""The base class of results: a line, a notebook view, a table, a plot and a page. Knows no result."""
+"""The base class of results: a line, a table, a plot and a page; their files; and estimates, which dry runs show.
+
+Knows the classes of results from a registry alone.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from layerprobe.errors import DataError, one_line
-from layerprobe.files.serialisation import to_dict, to_json
+from layerprobe.context import duration
+from layerprobe.errors import DataError, LayerProbeError, one_line
+from layerprobe.files.atomic import write_file
+from layerprobe.files.inputs import read_document
+from layerprobe.files.serialisation import field_types, from_dict, parse_json, sealed, to_dict, to_json, unsealed
+from layerprobe.names import some
+from layerprobe.registry import Registry
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
-from layerprobe.results.markup import Markup, element
-from layerprobe.results.table import Table, imported
+from layerprobe.results.table import FILES, Column, Form, Table, importing
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from layerprobe.results.document import Markup
+
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 PlotlySource = Literal["embedded", "cdn"]
 """Source of Plotly on a page: embedded, or loaded from the network."""
 IMAGES = (".png", ".svg", ".pdf")
 """Endings of image files."""
-ROWS = 40
-"""Rows of a table in a notebook; longer tables lose their middle."""
 
 
 class Shown(abc.ABC):
@@ -73,14 +84,17 @@ class Shown(abc.ABC):
         return self.conclusion.facts
 
     def __str__(self) -> str:
-        text: str = imported("layerprobe.results.terminal").shown(self)
-        return text
+        from layerprobe.results import terminal
+
+        return terminal.shown(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        return str(imported("layerprobe.results.notebook").shown(self))
+        from layerprobe.results import document
+
+        return document.in_notebook(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a DataFrame, with the columns of its CSV.
@@ -103,7 +117,10 @@ class Shown(abc.ABC):
             DataError: If there is no such figure, for example because nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        figures = imported("layerprobe.results.draw").figures(self)
+        with importing():
+            from layerprobe.results import draw
+
+        figures = draw.figures(self)
         plots: list[go.Figure] = [figure.plot for figure in figures if name is None or figure.name == str(name)]
         if not plots:
             wanted = "something" if name is None else one_line(f"{name!s:.40}") or "''"
@@ -118,12 +135,9 @@ class Shown(abc.ABC):
             DataError: If the result has no items, for example because it was read from a file.
             LayerProbeError: If plotly is not installed.
         """
-        return element(
-            "iframe",
-            srcdoc=imported("layerprobe.results.document").items_alone(self),
-            sandbox="allow-scripts allow-downloads",
-            style="width: 100%; height: 60rem; border: 0",
-        )
+        from layerprobe.results import document
+
+        return document.items_alone(self)
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
         """Write the page of the result and return the path; see `layerprobe.results.document.write_page`.
@@ -137,8 +151,9 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
-        written: Path = imported("layerprobe.results.document").write_page(self, path, plotly=plotly, texts=texts)
-        return written
+        from layerprobe.results import document
+
+        return document.write_page(self, path, plotly=plotly, texts=texts)
 
 
 OneLayer = int | str | Shown
@@ -195,3 +210,192 @@ def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], l
 def _repeated(values: list[Any]) -> list[Any]:
     layers = [layer for layer, value in enumerate(values) if value is not None]
     return [values[min(max(layer, layers[0]), layers[-1])] for layer in range(len(values))] if layers else values
+
+
+# ---- files of results --------------------------------------------------------------------------------------
+
+
+SHIPPED = {
+    "Finding": "layerprobe.study.values:Finding",
+    "Prediction": "layerprobe.study.values:Prediction",
+    "Scores": "layerprobe.scoring.values:Scores",
+    "TuningResult": "layerprobe.finetuning.values:TuningResult",
+    "Differences": "layerprobe.comparison.differences:Differences",
+    "Comparison": "layerprobe.comparison.values:Comparison",
+    "Comparisons": "layerprobe.comparison.values:Comparisons",
+    "Probing": "layerprobe.probing.values:Probing",
+    "Shrunk": "layerprobe.shrinking.values:Shrunk",
+    "Profiles": "layerprobe.profiling.values:Profiles",
+    "Profile": "layerprobe.profiling.values:Profile",
+    "SimilarityMap": "layerprobe.similarity.values:SimilarityMap",
+    "DropPrediction": "layerprobe.prediction.values:DropPrediction",
+    "LayerCurve": "layerprobe.readings.reading:LayerCurve",
+    "LayerScores": "layerprobe.scoring.values:LayerScores",
+    "SearchAnswer": "layerprobe.search.values:SearchAnswer",
+    "ExportResult": "layerprobe.export.layout:ExportResult",
+    "Diagnosis": "layerprobe.extraction.check:Diagnosis",
+}
+"""The classes of results by name, in the order in which `read_result` tries them."""
+RESULTS: Registry[type] = Registry("layerprobe.results", type, what="class of results", shipped=SHIPPED)
+"""The classes of results by name; JSON is read as the first class whose fields it has."""
+
+
+def save(result: Shown, path: str | Path) -> Path:
+    """Save a result in the format of the file's ending, and return the path.
+
+    Args:
+        result: The result of a function of layerprobe.
+        path: `.json` for the full result, which `load` reads back; `.html` for its page; `.png`, `.svg` or `.pdf` for
+            its first figure, as `plot` returns it; `.csv`, `.parquet` or `.tex` for its table; `.safetensors` for the
+            full result of `probe` with its fitted probes, which `load` reads back.
+
+    Raises:
+        DataError: If it is not a result, or the file has another ending.
+        LayerProbeError: If the file cannot be written.
+    """
+    if not isinstance(result, Shown):
+        raise DataError(f"expected a result and a path, as in save(finding, 'finding.json'), got {result!r:.80}")
+    target, suffix = Path(path), Path(path).suffix.lower()
+    if suffix in (".html", ".htm", *IMAGES):
+        return result.save_html(target)
+    if suffix in FILES:
+        return result.table.save(target)
+    if suffix == ".safetensors" and hasattr(result, "as_safetensors"):
+        return write_file(target, result.as_safetensors())
+    if suffix != ".json":
+        raise DataError(f"cannot save {target.name}: use an ending of .json, .html, {', '.join((*IMAGES, *FILES))}")
+    return write_file(target, sealed(result))
+
+
+def load(path: str | Path) -> Any:
+    """Return the result in a file that `save` or `--json` wrote.
+
+    Raises:
+        DataError: If the file holds no result.
+    """
+    file = Path(path)
+    try:
+        data = read_document(file, None)
+        if file.suffix.lower() == ".safetensors":
+            return next(kind for kind in _classes() if hasattr(kind, "from_safetensors")).from_safetensors(data)
+        return read_result(data.decode("utf-8", "replace"))
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def read_result(text: str) -> Any:
+    """Return the result in a JSON text; its class follows from the names of the fields.
+
+    Raises:
+        DataError: If the text is not JSON, is not a result, or does not match its checksum.
+    """
+    data, _ = unsealed(parse_json(text))
+    if isinstance(data, dict):
+        data.pop("conclusion", None)  # it follows from the rest
+    for result in _classes():
+        if isinstance(data, dict) and _is_of(result, data):
+            return from_dict(result, data)
+    keys = some(list(data), 12) if isinstance(data, dict) else type(data).__name__
+    raise DataError(f"expected a result as JSON, such as lp.save writes, got {keys or 'nothing'}")
+
+
+def _classes() -> Iterator[Any]:
+    """Yield the classes of results, loaded one by one; a class of another package that cannot be loaded is left out."""
+    for name in RESULTS:
+        try:
+            yield RESULTS[name]
+        except DataError as error:
+            logger.warning("%s: this class is left out", error)
+
+
+def _is_of(kind: Any, data: dict[str, Any]) -> bool:
+    """Return whether JSON has the fields of a class."""
+    fields = field_types(kind)
+    data = {name: item for name, item in data.items() if name not in getattr(kind, "json_tags", ())}
+    if hasattr(kind, "class_of"):
+        with contextlib.suppress(LayerProbeError, LookupError, TypeError):
+            _, data = kind.class_of(data)
+    return {name for name, (_, is_needed) in fields.items() if is_needed} <= data.keys() <= fields.keys()
+
+
+# ---- what work will cost ------------------------------------------------------------------------------------
+
+
+FORMS: dict[str, Form] = {
+    "parameters": "{:.2f} M".format,
+    "steps": ",",
+    "gpu_hours": ".3f",
+    "cost": lambda share: f"{100 * share:.1f} %",
+}
+TITLES = {"gpu_hours": "GPU hours"}
+BUSY = 2.0
+"""Load from which an estimate mentions it: how many times as long work takes as on an idle machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The estimated cost of work, which every dry run prints."""
+
+    title: str
+    """The work, such as: Fine-tuning electra (3 blocks)."""
+    seconds: float | None = None
+    """Upper estimate for all of it on an idle machine; None where unknown."""
+    load: float = 1.0
+    """How many times as long it takes at the machine's current load."""
+    computed_on: str = ""
+    """Kind of device and precision that the seconds hold for."""
+    details: tuple[str, ...] = ()
+    """Further sentences."""
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    """One mapping per part of the work, all with the same keys: what distinguishes it, its number of runs, how many
+    of them are stored, steps and so on."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """The inputs of the estimate by name, as in JSON."""
+    warnings: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.numbers[name]
+
+    @property
+    def sentence(self) -> str:
+        """The work and its estimated time, as a sentence."""
+        on = f" on {self.computed_on}" if self.computed_on else ""
+        takes = "" if self.seconds is None else f" takes at most about {duration(self.seconds)}{on}"
+        if self.seconds is not None and self.load >= BUSY:
+            takes += f"; this machine is busy, so it may take {self.load:.0f} times as long"
+        end = "" if self.jobs or self.details[:1] == ("",) else "."
+        return " ".join(filter(None, (f"{self.title}{takes}{end}", *self.details)))
+
+    @property
+    def table(self) -> Table:
+        """One row per part of the work, with totals below."""
+        names = list(self.jobs[0]) if self.jobs else []
+        columns = (
+            Column(name, tuple(job[name] for job in self.jobs), title=TITLES.get(name, ""), form=FORMS.get(name, ""))
+            for name in names
+        )
+        return Table(columns=tuple(columns), title=self.title, notes=self.details)
+
+    @property
+    def tables(self) -> tuple[Table | str, ...]:
+        """The content for a terminal: the parts of the work as a table, or the sentence."""
+        return (self.table,) if self.jobs else (self.sentence,)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The estimate as a mapping for JSON."""
+        about = {"title": self.title, "seconds": self.seconds, "load": self.load, "computed_on": self.computed_on}
+        return {**about, **self.numbers, **({"jobs": self.jobs} if self.jobs else {}), "sentence": self.sentence}
+
+
+def together(estimates: Iterable[Estimate], sentence: str) -> Estimate:
+    """Return several estimates as one; `{}` in the sentence is replaced by the total time."""
+    estimates = tuple(estimates)
+    seconds = sum(estimate.seconds or 0.0 for estimate in estimates)
+    return Estimate(
+        title=" ".join(estimate.sentence for estimate in estimates).removesuffix("."),
+        details=(sentence.format(duration(seconds)),),
+        numbers={"plans": [estimate.record for estimate in estimates], "seconds": seconds},
+    )

@@ -5,13 +5,13 @@ Knows columns, the format of their cells, axes and captions; no HTML and no resu
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,10 +32,11 @@ FILES = (".csv", ".parquet", ".pq", ".tex")
 _FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
 
 
-def imported(module: str) -> Any:
-    """Import a module needed to show results; a missing package raises a LayerProbeError."""
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Turn the missing package of an import that shows results into one line, a LayerProbeError."""
     try:
-        return import_module(module)
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("layerprobe"):
             raise
@@ -345,7 +346,10 @@ class Table:
         Raises:
             LayerProbeError: If pandas is not installed.
         """
-        frame: pd.DataFrame = imported("pandas").DataFrame(self.data)
+        with importing():
+            import pandas as pd
+
+        frame = pd.DataFrame(self.data)
         return frame.astype({name: column.kind for column in self.columns if column.kind for name in column.names})
 
     def latex(self) -> str:
@@ -354,9 +358,12 @@ class Table:
         Raises:
             LayerProbeError: If pandas or jinja2 is not installed.
         """
-        imported("jinja2")
+        with importing():
+            import jinja2  # noqa: F401 - pandas needs it
+            import pandas as pd
+
         columns = self.shown
-        frame = imported("pandas").DataFrame(list(self.lines), columns=[column.head for column in columns])
+        frame = pd.DataFrame(list(self.lines), columns=[column.head for column in columns])
         sides = "".join("r" if all(map(_is_number, column.cells)) else "l" for column in columns)
         tabular = str(frame.to_latex(index=False, escape=True, column_format=sides))
         # the oldest fonts of LaTeX print other signs instead of these two

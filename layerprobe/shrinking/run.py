@@ -37,7 +37,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.profiling.run import profile_layers
 from layerprobe.profiling.values import ProfileSettings
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Estimate
 from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
 from layerprobe.shrinking.removal import N_TEXTS, kept_order, tokens_to_keep
 from layerprobe.shrinking.teacher import TEACHER, Taught, Vectors, agreement, embedder, fewer, tokenized, write_dense

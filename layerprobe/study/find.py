@@ -47,8 +47,7 @@ from layerprobe.prediction.rule import rule_curves
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import read_curves
-from layerprobe.results.estimate import Estimate, together
-from layerprobe.results.shown import OneLayer, mask_left_out
+from layerprobe.results.shown import Estimate, OneLayer, mask_left_out, together
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence

@@ -17,7 +17,7 @@ from scipy import stats
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import plural, short_name
-from layerprobe.results.items import Explored, Form, LayersOf
+from layerprobe.results.explore import Explored, LayersOf, OutputForm
 from layerprobe.tasks.kind import KINDS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ReadOutputs(NamedTuple):
 class ItemView:
     """Items of a kind in the form for a page, with the reader of their outputs."""
 
-    form: Form
+    form: OutputForm
     """The figure of two layers."""
     texts: Mapping[str, Sequence[str]]
     """Texts of the items by title."""

@@ -16,7 +16,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import alone
 from layerprobe.readings.source import read_curves
 from layerprobe.results import words
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Scores
 from layerprobe.study.predict import predict

@@ -20,7 +20,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.results import words
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.stats.values import Floor
 from layerprobe.study.values import Finding, Weights
 from tests.few import few

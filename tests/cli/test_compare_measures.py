@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_json, to_dict
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.similarity.values import MEASURES
 from tests.plugins import install
 from tests.report.test_page import Page

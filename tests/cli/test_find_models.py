@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.results import words
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 
 from .conftest import QUICK, Layerprobe, Pair
 

@@ -16,7 +16,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.rule import rule_curves
 from layerprobe.readings.reading import READINGS, LayerCurve, alone
 from layerprobe.readings.source import read_curves
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose

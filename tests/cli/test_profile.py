@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 
 from .conftest import Layerprobe, Outcome, Pair
 

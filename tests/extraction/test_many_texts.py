@@ -15,7 +15,7 @@ from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files import inputs
 from layerprobe.files.inputs import SpooledTexts
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Estimate
 from layerprobe.store import store as module
 from layerprobe.store.manifest import texts_digest
 from layerprobe.store.store import Store

@@ -17,7 +17,7 @@ from layerprobe.files import folders as kept
 from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
 from layerprobe.finetuning.values import Protocol
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.versions import FORMAT_VERSION
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()

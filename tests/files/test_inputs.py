@@ -16,7 +16,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, text_lines
 from layerprobe.files.serialisation import parse_json, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.sources import hub_tables
 from layerprobe.tasks.tables import read_table

@@ -18,7 +18,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.results import document, explore
 from layerprobe.results.document import render
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.tasks.explored import (
     ItemSource,

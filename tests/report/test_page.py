@@ -15,8 +15,8 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.results import document
+from layerprobe.results.document import element, escape, script_json
 from layerprobe.results.draw import figures
-from layerprobe.results.markup import element, escape, script_json
 from layerprobe.similarity.measures import Procrustes
 from layerprobe.study.values import Finding
 

@@ -28,8 +28,7 @@ from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.conclusion import Choice, Conclusion, Verdict
 from layerprobe.results.document import render
 from layerprobe.results.draw import figures
-from layerprobe.results.kept import read_result
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Shown, read_result
 from layerprobe.results.table import Table
 from layerprobe.scoring.score import across_tasks
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways

@@ -7,8 +7,7 @@ from itertools import chain
 
 from layerprobe.results import terminal, words
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Step
-from layerprobe.results.kept import read_result
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Shown, read_result
 
 MOST_WORDS = {"headline": 8, "sentence": 30}
 """Six and 25, and some more where a model's name or several clauses stand in them."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step, Verdict
-from layerprobe.results.items import Explored, LayersOf
+from layerprobe.results.explore import Explored, LayersOf
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance, interval_title, millions
 

@@ -15,7 +15,7 @@ from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.profiling.run import milliseconds
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
 from layerprobe.scoring.zero_shot import score_split

@@ -18,7 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.results.kept import load
+from layerprobe.results.shown import load
 from layerprobe.search.ask import LayerSearch, SearchState
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps

@@ -32,7 +32,7 @@ from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.results import words
 from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.draw import figures
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost, removal
 from layerprobe.shrinking import run as shrinking

@@ -14,7 +14,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.draw import drawn
-from layerprobe.results.kept import read_result
+from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost
 from layerprobe.shrinking.points_lost import Compared, served

@@ -120,7 +120,7 @@ def compare(
 def _results(call: PageCall, words: Sequence[str]) -> Done:
     """Compare two saved results."""
     from layerprobe.comparison.differences import compare_results
-    from layerprobe.results.kept import load
+    from layerprobe.results.shown import load
 
     if len(words) != 2 or not all(word.lower().endswith(".json") for word in words):
         raise typer.BadParameter(

@@ -63,7 +63,7 @@ def finetune(
 
     from layerprobe.encoders.device import resolve_device
     from layerprobe.finetuning.tuning import check_layers, plan_tuning
-    from layerprobe.results.estimate import Estimate, together
+    from layerprobe.results.shown import Estimate, together
 
     checkpoints = o.resolved(model, others, tasks[0].readable)
     protocol = o.make_protocol(model, tuning)

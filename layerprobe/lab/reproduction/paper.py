@@ -13,7 +13,7 @@ from typing import Any, Literal
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_dict
 from layerprobe.names import counted
-from layerprobe.results.estimate import Estimate
+from layerprobe.results.shown import Estimate
 
 Before = Literal["word similarity", "domain adaptation"]
 """Training before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
