@@ -18,7 +18,7 @@ import layerprobe
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, digest, from_json, to_bytes, to_json
+from layerprobe.files.serialisation import UNSAVED, digest, from_json, to_bytes, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
@@ -234,7 +234,7 @@ def values_with(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStra
     if issubclass(kind, LeavesOut) and "first_layer" in kind.__dataclass_fields__:
         fields = dict.fromkeys(("first_layer", "collapsed"), st.just(0)) | fields
     hints = typing.get_type_hints(kind)
-    others = {field.name for field in dataclasses.fields(kind) if field.metadata != IN_MEMORY} - fields.keys()
+    others = {field.name for field in dataclasses.fields(kind) if field.metadata != UNSAVED} - fields.keys()
     return st.builds(kind, **fields, **{name: values_of(hints[name]) for name in others})
 
 

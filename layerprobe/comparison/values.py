@@ -7,7 +7,7 @@ from typing import Any
 
 from layerprobe.encoders.model import ModelDescription, Pooling, described
 from layerprobe.files.images import Modality
-from layerprobe.files.serialisation import IN_MEMORY
+from layerprobe.files.serialisation import UNSAVED
 from layerprobe.interval import Interval
 from layerprobe.names import distinct_names, listed, percentage, plural
 from layerprobe.results import words
@@ -59,7 +59,7 @@ class Comparison(Shown):
     """Type of the samples."""
     warnings: tuple[str, ...] = ()
     """Warnings for readers of the values."""
-    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """Source of single items for the page, an `ItemSource`; None for texts without a task."""
 
     @property
@@ -280,7 +280,7 @@ class Comparisons(Shown):
     """One comparison per reference."""
     differences: tuple[tuple[Interval, ...], ...] = ()
     """Curve of each further reference minus that of the first, by layer of the model."""
-    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """As in `Comparison`."""
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from layerprobe.checks import convert_fields
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.names import counted
 from layerprobe.store import StoreDtype
 
@@ -128,13 +128,13 @@ class Model:
     stored separately."""
     trust_remote_code: bool = field(default=False, metadata=RARE)
     """Run model code that comes with a checkpoint."""
-    token: str | None = field(default=None, repr=False, metadata=IN_MEMORY)
+    token: str | None = field(default=None, repr=False, metadata=UNSAVED)
     """Token of the hub, for private and gated models; by default HF_TOKEN. It is never stored."""
     local_files_only: bool = field(default=False, metadata=RARE)
     """Use only downloaded files, without contacting the hub."""
-    model_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
+    model_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=UNSAVED)
     """Further arguments of the model's `from_pretrained`, other than fields of this class."""
-    processor_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=IN_MEMORY)
+    processor_kwargs: dict[str, Any] = field(default_factory=dict, hash=False, metadata=UNSAVED)
     """The same for the tokenizer or the image processor, such as {"padding_side": "left"}."""
     cache_dir: Path | None = field(default=None, metadata=RARE)
     """Where embeddings and runs are kept. By default LAYERPROBE_CACHE, or the user's cache folder."""

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 RARE = {"json": "unless default"}
 """Metadata of a field that JSON contains only if it differs from the default."""
-IN_MEMORY = {"json": "never"}
+UNSAVED = {"json": "never"}
 """Metadata of a field that JSON never contains."""
 _WORDS = {
     str: ("a text", "texts"),
@@ -81,7 +81,7 @@ def to_dict(value: Any) -> Any:
 
 
 def _left_out(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.metadata == IN_MEMORY:
+    if field.metadata == UNSAVED:
         return True
     return field.metadata == RARE and getattr(value, field.name) == field.default
 
@@ -277,7 +277,7 @@ def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
 def field_types(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
     """Return the type of each field of a dataclass, and whether it has no default."""
     hints = typing.get_type_hints(kind)
-    read = (f for f in dataclasses.fields(kind) if f.metadata != IN_MEMORY)
+    read = (f for f in dataclasses.fields(kind) if f.metadata != UNSAVED)
     return {f.name: (hints[f.name], f.default is f.default_factory) for f in read}
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from layerprobe.checks import convert_fields
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
+from layerprobe.files.serialisation import RARE, UNSAVED, to_dict
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split, metric_title, points
 from layerprobe.names import distinct_names, listed
@@ -151,7 +151,7 @@ class FineTuningRun:
     """Name of the data."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """Numbers of the blocks kept, from 1; None: the first ones."""
-    directory: Path = field(default=Path(), compare=False, metadata=IN_MEMORY)
+    directory: Path = field(default=Path(), compare=False, metadata=UNSAVED)
     """Directory of the run, with saved weights in `model/`; unknown for a run read from JSON."""
 
     @classmethod

@@ -8,7 +8,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.readings.reading import CKA, DIGITS, READINGS
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
-from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, probability
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
@@ -186,7 +186,7 @@ class DropPrediction(LeavesOut, Shown):
                 "drop_probability",
                 shares,
                 "flagged in",
-                chance,
+                probability,
                 meaning="Share of redrawn curves that flag it.",
                 quantity=Quantity("share of bootstrap samples that flag it"),
             ),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL, check_tolerance
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE, from_json, parse_json, sealed, to_json, unsealed
+from layerprobe.files.serialisation import RARE, UNSAVED, from_json, parse_json, sealed, to_json, unsealed
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, quoted, short_name, some
@@ -139,7 +139,7 @@ class Probing(Shown):
     """Number of the last layer given, if it is left out."""
     floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
     """Score of a trivial answer on the same items, by metric."""
-    fits: dict[str, Fit] = field(default_factory=dict, compare=False, metadata=IN_MEMORY)
+    fits: dict[str, Fit] = field(default_factory=dict, compare=False, metadata=UNSAVED)
     """Probe fitted on all items, by name of the layer; not in JSON, see `estimator`."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
     """Influences of the items on the scores of single layers; None if not saved."""

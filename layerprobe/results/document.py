@@ -31,7 +31,7 @@ from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Step, Verdict
 from layerprobe.results.explore import LARGEST, Explored, items_of, packed
 from layerprobe.results.shown import PlotlySource, Shown, is_image
-from layerprobe.results.table import Column, Table, chance, importing
+from layerprobe.results.table import Column, Table, importing, probability
 from layerprobe.versions import __version__
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def table_of(table: Table) -> Markup | None:
     if not len(table):
         return None
     kinds = [
-        " ".join(filter(None, ("more" * column.more, "words" * (not numeric), "chance" * (column.form is chance))))
+        " ".join(filter(None, ("more" * column.more, "words" * (not numeric), "chance" * (column.form is probability))))
         for column, numeric in zip(table.shown, table.numeric, strict=True)
     ]
     heads = (

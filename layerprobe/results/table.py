@@ -483,11 +483,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def chance(share: float) -> str:
+def probability(share: float) -> str:
     """Return a chance, or a share of draws, as a cell; draws cannot distinguish all from nearly all.
 
     Examples:
-        >>> chance(0.976), chance(1.0), chance(0.0)
+        >>> probability(0.976), probability(1.0), probability(0.0)
         ('98 %', '>99 %', '<1 %')
     """
     if share >= 0.995:

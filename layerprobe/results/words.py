@@ -22,7 +22,7 @@ from layerprobe.context import duration
 from layerprobe.errors import one_line
 from layerprobe.names import MANY_TIMES, format_distinct, listed, percentage, plural
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
-from layerprobe.results.table import chance, millions
+from layerprobe.results.table import millions, probability
 
 Template = str | Sequence[str]
 
@@ -250,7 +250,7 @@ _UNITS: dict[str, Callable[[Fact, float, str], str]] = {
     "similarity": _decimal(2),
     "share": _share,
     "level": lambda _, number, __: percentage(number),
-    "chance": lambda _, number, __: chance(number),
+    "chance": lambda _, number, __: probability(number),
     "times": _times,
     "parameters": lambda _, number, __: millions(round(number)),
     "count": lambda _, number, sign: f"{round(number):{sign},}",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError, unreliable
-from layerprobe.files.serialisation import IN_MEMORY, RARE
+from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, plural, short_name
@@ -55,7 +55,7 @@ class LayerScores(LeavesOut, Shown):
     """Score of a trivial baseline on the same items by the primary metric; None if there is none."""
     compared: AgainstBest | None = field(default=None, metadata=RARE)
     """Comparison of the layers from `first_layer`, by the primary metric; None if errors are unknown."""
-    outputs: tuple[tuple[Any, float | None], ...] = field(default=(), compare=False, metadata=IN_MEMORY)
+    outputs: tuple[tuple[Any, float | None], ...] = field(default=(), compare=False, metadata=UNSAVED)
     """Scored outputs and the threshold, if the kind has one, by layer; empty unless `outputs` of the context."""
     n_items: tuple[int, int] | None = field(default=None, metadata=RARE)
     """Number of scored items, drawn at random, and of all items; None if all were scored."""
@@ -483,7 +483,7 @@ class Scores(Shown):
     """Warnings, with the task or model if there are several."""
     influences: ItemInfluences | None = field(default=None, metadata=RARE)
     """Influences of the items on the scores of the layers of one model on one task; None if not saved."""
-    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """Source of single items for the page, an `ItemSource`; None with several tasks, and for scores from a file."""
 
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from layerprobe.results.table import (
     Line,
     Quantity,
     Table,
-    chance,
     columns_of,
     interval_title,
     layer_columns,
+    probability,
 )
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.values import TOLERANCE
@@ -365,9 +365,13 @@ class SearchAnswer(Shown):
                 interval=True,
                 over=over,
             ),
-            column("chance_best", title="best", form=chance, meaning="Chance of being the best layer."),
+            column("chance_best", title="best", form=probability, meaning="Chance of being the best layer."),
             column(
-                "chance_within", title=within, form=chance, meaning="Chance of being so close to the best.", more=True
+                "chance_within",
+                title=within,
+                form=probability,
+                meaning="Chance of being so close to the best.",
+                more=True,
             ),
             column("behind", title="at most behind", form=".2f", more=True, meaning=behind),
             column("candidate", lambda belief: belief.layer in self.candidates, shown=False),

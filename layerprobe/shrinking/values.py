@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
+from layerprobe.files.serialisation import RARE, UNSAVED, to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
@@ -359,7 +359,7 @@ class Shrunk(Shown):
     """The whole model and the smaller one on every backend and, on a task, models of other sizes, if these were
     measured."""
     warnings: tuple[str, ...] = ()
-    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """Source of single test items for pages, an `ItemSource`; None without a task, and in results read from a file."""
 
     @property

@@ -20,10 +20,10 @@ from layerprobe.results.table import (
     Line,
     Quantity,
     Table,
-    chance,
     columns_of,
     interval_title,
     layer_columns,
+    probability,
     stacked,
 )
 from layerprobe.scoring.values import floor_columns
@@ -79,7 +79,9 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
                 form=".3f",
                 interval=True,
             ),
-            column("any_drop", lambda drop: drop.flagged_in[-1] if drop.flagged_in else None, form=chance, more=True),
+            column(
+                "any_drop", lambda drop: drop.flagged_in[-1] if drop.flagged_in else None, form=probability, more=True
+            ),
         ),
         title="What each reference alone would predict",
     )

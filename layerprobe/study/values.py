@@ -8,7 +8,7 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import IN_MEMORY, RARE, to_dict
+from layerprobe.files.serialisation import RARE, UNSAVED, to_dict
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, scored_layers_of
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title
@@ -164,7 +164,7 @@ class Finding(Shown):
     """Score of a trivial baseline on the validation examples; None where that is 0, as for correlations."""
     untrained: tuple[float | None, ...] = field(default=(), metadata=RARE)
     """Test scores by layer before any fine-tuning; None for layers left out, empty if there are none."""
-    item_source: Any = field(default=None, compare=False, metadata=IN_MEMORY)
+    item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """Source of single test items for the page, an `ItemSource`; None if the finding was read from a file."""
     final: FineTuningRun | None = field(default=None, metadata=RARE)
     """Final run of the layer to keep, on training and validation examples for the number of epochs that validation

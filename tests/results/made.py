@@ -9,7 +9,7 @@ import numpy as np
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.explore import Explored, LayersOf
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance, interval_title, millions
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, interval_title, millions, probability
 
 MEANS = (61.9, 60.1, 61.9, 66.7, 69.8, 70.6, 69.0, 67.1, 65.1)
 CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)
@@ -147,7 +147,7 @@ def _layers(more: int) -> Table:
             Column("expected", MEANS, form=".1f", quantity=SCORE, meaning="Expected score."),
             Column("interval", [(m - 4, m + 4) for m in MEANS], interval_title(0.95), ".1f", interval=True),
             Column("runs", (1, 1, 0, 1, 1, 2, 0, 0, 2), shown=False),
-            Column("chance", CHANCES, "chance best", chance),
+            Column("chance", CHANCES, "chance best", probability),
             Column("verdict", verdicts),
             Column("gain", [m - MEANS[-1] for m in MEANS], form="+.1f", quantity=GAIN, shown=False),
             Column("gain_interval", [(m - 69.1, m - 61.1) for m in MEANS], interval=True, shown=False),

@@ -10,7 +10,7 @@ import pytest
 from layerprobe.results import terminal, words
 from layerprobe.results.conclusion import Choice, Conclusion, Fact, Step, Verdict
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Chart, Column, Line, Quantity, Table, chance, interval_title
+from layerprobe.results.table import Chart, Column, Line, Quantity, Table, interval_title, probability
 
 MEANS = (61.9, 60.1, 61.9, 66.7, 69.8, 70.6, 69.0, 67.1, 65.1)
 CHANCES = (0.001, 0.001, 0.001, 0.001, 0.23, 0.56, 0.17, 0.03, 0.001)
@@ -54,7 +54,7 @@ class Cut(Shown):
                     interval=True,
                 ),
                 Column("runs", (1, 1, 0, 1, 1, 2, 0, 0, 2), shown=False),
-                Column("chance", CHANCES, "best", chance),
+                Column("chance", CHANCES, "best", probability),
             ),
             marks=tuple("chosen" if layer == 5 else None for layer in range(9)),
             charts=(Chart(lines=(Line("expected", "expected_interval", run="runs"),)),),
