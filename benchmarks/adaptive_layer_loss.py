@@ -30,7 +30,7 @@ from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss,
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune

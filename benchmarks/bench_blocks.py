@@ -28,8 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_task
+from layerprobe.embedded import Language, embedded_task
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.loading import resolve
 from layerprobe.encoders.model import Model

@@ -26,7 +26,7 @@ import torch
 from machine import describe, seconds
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples, Task
 

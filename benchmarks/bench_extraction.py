@@ -32,7 +32,7 @@ import torch
 from machine import bfloat16_or_say, describe, seconds
 from sentence_transformers import SentenceTransformer
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import backend_graph
 from layerprobe.encoders.backends.graph import Graph, PooledLayers

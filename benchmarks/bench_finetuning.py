@@ -51,7 +51,7 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.batching import pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder

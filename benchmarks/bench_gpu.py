@@ -58,7 +58,7 @@ from transformers import AttentionInterface, BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.context import settings
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import Language, embedded_model
 from layerprobe.files.atomic import readable_size
 
 FEW = 64

@@ -20,7 +20,7 @@ from functools import partial
 
 import torch
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.run import prepare

@@ -23,8 +23,7 @@ from bench_finetuning import STSB
 from bench_gpu import BASE, TINY, Bench, stsb_lengths, texts_of
 
 from layerprobe.comparison.compare import compare
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import Language, embedded_model
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model

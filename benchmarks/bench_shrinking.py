@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from peer import trained_by_peer
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model

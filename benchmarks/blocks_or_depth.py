@@ -32,7 +32,7 @@ import numpy as np
 from scipy.stats import t
 
 import layerprobe as lp
-from layerprobe.embedded.pair import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task
+from layerprobe.embedded import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.lab.run import loaded_task
 

@@ -47,7 +47,7 @@ from rival_readings import READINGS as RIVALS
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.batching import tokenize
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import load_encoder

@@ -19,8 +19,7 @@ from typing import Any
 
 import torch
 
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import LANGUAGE_SEED
+from layerprobe.embedded import LANGUAGE_SEED, Language
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol

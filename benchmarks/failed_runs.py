@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import resolve
 from layerprobe.errors import TrainingError

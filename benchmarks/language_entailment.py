@@ -27,8 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from layerprobe.embedded.language import DETAILS, Concept, Language, Scene
-from layerprobe.embedded.pair import LANGUAGE_SEED
+from layerprobe.embedded import DETAILS, LANGUAGE_SEED, Concept, Language, Scene
 
 LABELS = ("entailment", "neutral", "contradiction")
 

@@ -19,8 +19,8 @@ from layerprobe.versions import __version__ as __version__
 if TYPE_CHECKING:
     from layerprobe.comparison.compare import compare as compare
     from layerprobe.context import settings as settings
-    from layerprobe.embedded.pair import embedded_model as embedded_model
-    from layerprobe.embedded.pair import embedded_task as embedded_task
+    from layerprobe.embedded import embedded_model as embedded_model
+    from layerprobe.embedded import embedded_task as embedded_task
     from layerprobe.encoders.model import Model as Model
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
@@ -53,7 +53,7 @@ _MODULES = {
     "extraction.embeddings": "extract",
     "finetuning.tuning": "finetune",
     "finetuning.values": "Protocol",
-    "embedded.pair": "embedded_model embedded_task",
+    "embedded": "embedded_model embedded_task",
     "probing.run": "probe",
     "results.shown": "load save",
     "scoring.score": "score",

@@ -39,7 +39,7 @@ VOLATILE_WORDS = re.compile(
 """What a sentence measures."""
 PROGRESS = re.compile(r"\d+% after \d+ (s|min|h)")
 LANGUAGE_PAIRS = """
-from layerprobe.embedded.pair import embedded_task
+from layerprobe.embedded import embedded_task
 import csv, sys, pathlib
 out = pathlib.Path(sys.argv[1])
 task = embedded_task(train=64, validation=40, test=120)
@@ -287,7 +287,7 @@ def main() -> None:
 
 
 def _places(work: Path) -> dict[str, str]:
-    code = "from layerprobe.embedded.pair import embedded_model as m; print(m('rtd'), m('mlm'))"
+    code = "from layerprobe.embedded import embedded_model as m; print(m('rtd'), m('mlm'))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     return {"RTD": found[0], "MLM": found[1], "OUT": str(work)}
 

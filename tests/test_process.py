@@ -18,7 +18,7 @@ import transformers
 from torch import nn
 
 from layerprobe.context import report, settings
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import embedded_model
 from layerprobe.encoders.backends.graph import quiet_export
 from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers, resolve
 from layerprobe.encoders.model import Model

@@ -11,7 +11,7 @@ from layerprobe_cli.main import app
 
 import layerprobe as lp
 from layerprobe.comparison.compare import compare_all
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.errors import ON_COMMAND_LINE, option
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.shrinking.values import ShrinkSettings

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import current, labelled, part
-from layerprobe.embedded.pair import TASK_SIZES, embedded_task
+from layerprobe.embedded import TASK_SIZES, embedded_task
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.device import computed_on
 from layerprobe.encoders.first_use import load

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import Language, embedded_model
 from tests.cli.conftest import Layerprobe
 
 SEARCHES, ALLOWED = 16, 2

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoTokenizer
 from transformers.modeling_outputs import BaseModelOutput
 
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import embedded_model
 from layerprobe.encoders.backends.choice import USUAL_TEXTS
 from layerprobe.encoders.backends.int8 import FILES, int8_graphs, read_int8
 from layerprobe.encoders.batching import pool

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.embedded.pair import embedded_model
+from layerprobe.embedded import embedded_model
 from layerprobe.encoders.architecture import declared_dtype
 from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import resolve

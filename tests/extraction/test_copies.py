@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.context import settings
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.batching import TokenizedTexts, copies
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder, resolve

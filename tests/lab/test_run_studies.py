@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.embedded.pair import embedded_task
+from layerprobe.embedded import embedded_task
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json

@@ -31,7 +31,7 @@ def demo(
         out: Folder for report.html and finding.json.
         files: Only write the two encoders, sentence pairs and texts there, to try the other commands on.
     """
-    from layerprobe.embedded.pair import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task, write_embedded
+    from layerprobe.embedded import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task, write_embedded
 
     if files is not None:
         write_embedded(files)

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel, PreTrainedTokenizerFast
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.files.serialisation import digest
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol

@@ -17,8 +17,7 @@ import torch
 from transformers import ElectraModel, PreTrainedModel
 
 from layerprobe.checks import check_seeds
-from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import LANGUAGE_SEED
+from layerprobe.embedded import LANGUAGE_SEED, Language
 from layerprobe.encoders.batching import TokenizedTexts, tokenize
 from layerprobe.encoders.device import autocast_dtype, computed_on, resolve_device
 from layerprobe.encoders.encoder import Encoder, save_checkpoint

@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from benchmarks.embedded_pair import RECIPE, make
-from layerprobe.embedded import pair as embedded
-from layerprobe.embedded.language import Language
+from layerprobe import embedded
+from layerprobe.embedded import Language
 from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, word_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize
 

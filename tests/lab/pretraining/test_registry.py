@@ -23,7 +23,7 @@ MAY_NAME = {
     "layerprobe/lab/dropbench/bench.py": {"random"},  # weights that nothing was trained for
     "layerprobe/lab/dropbench/strategies.py": {"random"},
     "cli/layerprobe_cli/commands/finetune.py": {"random"},
-    "layerprobe/embedded/pair.py": {"mlm", "rtd"},
+    "layerprobe/embedded.py": {"mlm", "rtd"},
     "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
     "cli/layerprobe_cli/commands/demo.py": {"mlm", "rtd"},
 }

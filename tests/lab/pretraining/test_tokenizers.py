@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.embedded.language import Language
+from layerprobe.embedded import Language
 from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, content_digest, train_tokenizer, word_tokenizer
 
 TEXTS = tuple(Language(seed=2).sentences(400, seed=0))

@@ -1,1 +1,0 @@
-"""The embedded pair and its language: two small encoders and a task that come with layerprobe."""
