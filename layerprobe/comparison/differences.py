@@ -19,9 +19,8 @@ from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of
 from layerprobe.results.words import spans
-from layerprobe.stats.crossed import common_variance, errors_known, item_covariance, item_units, least_variance
-from layerprobe.stats.links import Links
-from layerprobe.stats.paired import ScoredLayers
+from layerprobe.stats.crossed import Links, common_variance, errors_known, item_covariance, item_units, least_variance
+from layerprobe.stats.values import ScoredLayers
 
 Array = NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from markupsafe import Markup
 from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout, parameters_phrase
+from layerprobe.extraction.readability import tokens_phrase
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
 from layerprobe.results import words
-from layerprobe.stats.sentences import tokens_phrase
 from layerprobe.stats.values import seed_scores
 from layerprobe.study.tables import finding_table
 from layerprobe.study.values import Finding

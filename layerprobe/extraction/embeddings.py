@@ -46,7 +46,6 @@ from layerprobe.jobs.crew import HERE, Plan, Share, Workers, execute, make_crew
 from layerprobe.names import counted, short_name, some
 from layerprobe.results.shown import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
-from layerprobe.stats.sentences import layer_span
 from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
@@ -373,6 +372,16 @@ def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) 
         for span, reason in reasons.items()
         if span
     ]
+
+
+def layer_span(layers: range) -> str:
+    """Return adjacent layers in words.
+
+    Examples:
+        >>> layer_span(range(8, 9)), layer_span(range(2, 5))
+        ('layer 8', 'layers 2 to 4')
+    """
+    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
 
 
 def _varying(stored: StoredEmbeddings) -> range:

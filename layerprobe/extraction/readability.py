@@ -15,7 +15,6 @@ from layerprobe.encoders.vocabulary import FEW_MISSING, is_far_smaller, missing_
 from layerprobe.errors import option, unreliable
 from layerprobe.files.images import caption_texts, readable_as
 from layerprobe.names import counted, short_name
-from layerprobe.stats.sentences import missing_sentence
 from layerprobe.tasks.quality import MANY_TOKENS, DataQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
 
@@ -174,3 +173,22 @@ def _unread(text: str, spans: Sequence[tuple[int, int]]) -> str:
     for start, stop in spans:
         unread[start:stop] = bytes(stop - start)
     return "".join(itertools.compress(text, unread))
+
+
+def missing_sentence(missing: float, tokens: tuple[int, int]) -> str:
+    """Return the share of texts' tokens that are no longer in the vocabulary, and what to do."""
+    return (
+        f"{100 * missing:.0f} % of their tokens were removed from its vocabulary, which has {tokens_phrase(tokens)}, "
+        "and are spelt with shorter ones, so embeddings are worse: keep the tokens of texts in this language and "
+        "domain, or use the whole model"
+    )
+
+
+def tokens_phrase(tokens: tuple[int, int]) -> str:
+    """Return the number of tokens kept, out of the vocabulary.
+
+    Examples:
+        >>> tokens_phrase((15000, 30522))
+        '15,000 of 30,522 tokens'
+    """
+    return f"{tokens[0]:,} of {tokens[1]:,} tokens"

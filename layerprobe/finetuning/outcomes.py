@@ -18,10 +18,9 @@ from layerprobe.files.atomic import inside, store_errors, write_whole
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Place, best_by_validation
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split
+from layerprobe.names import counted, listed
 from layerprobe.stats.best import best_over_seeds
-from layerprobe.stats.crossed import crossed, errors_known
-from layerprobe.stats.links import Links
-from layerprobe.stats.sentences import not_trained_sign
+from layerprobe.stats.crossed import Links, crossed, errors_known
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 from layerprobe.tasks.evaluation import item_influences, links_of
 from layerprobe.tasks.kind import KINDS
@@ -205,7 +204,28 @@ def not_trained(run: FineTuningRun, task: Task, untrained: float | None = None) 
     if sign is None:
         return ""
     loss = run.epochs[-1].train_loss if run.epochs else math.nan
-    return not_trained_sign(sign, loss=loss, score=run.validation[run.primary], untrained=untrained)
+    return {
+        "one output": "its outputs are the same for all items",
+        "loss": f"its training loss did not fall: {loss:.2g} at the end",
+        "untrained": f"it scores {run.validation[run.primary]:.1f} after training, {untrained or 0:.1f} before",
+    }[sign]
+
+
+def not_trained_lines(signs: Mapping[tuple[int, int], str], n_runs: int, last: int) -> list[str]:
+    """Return lines on the runs that did not train, by layer and seed, and on the last layer if several of its did not.
+
+    Examples:
+        >>> not_trained_lines({(10, 2): "its training loss did not fall: 0.69 at the end"}, 9, 12)
+        ['1 of 9 runs did not train: layer 10, seed 2 (its training loss did not fall: 0.69 at the end)']
+    """
+    if not signs:
+        return []
+    runs = listed([f"layer {layer}, seed {seed} ({why})" for (layer, seed), why in signs.items()])
+    lines = [f"{len(signs)} of {counted(n_runs, 'run')} did not train: {runs}"]
+    times = sum(layer == last for layer, _ in signs)
+    if times > 1:
+        lines.append(f"layer {last}, the whole model, did not train in {times} runs: lower the learning rate")
+    return lines
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:

@@ -41,8 +41,7 @@ from layerprobe.names import counted, short_name
 from layerprobe.results.shown import BUSY, Estimate, Layers
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.score import check_different
-from layerprobe.stats.paired import ItemInfluences
-from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor, ItemInfluences
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task

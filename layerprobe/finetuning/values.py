@@ -19,9 +19,7 @@ from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
-from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.sentences import joint_error_sources
-from layerprobe.stats.values import AgainstBest, Floor
+from layerprobe.stats.values import AgainstBest, Floor, ItemInfluences, ScoredLayers, joint_error_sources
 from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]

@@ -18,7 +18,7 @@ from layerprobe.names import counted, short_name
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import joint_error_sources
+from layerprobe.stats.values import joint_error_sources
 
 PASSED = {1: True, -1: False, 0: None}
 """Result of a check by the sign of a significant difference; None if it is not significant."""

@@ -19,7 +19,7 @@ from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import probe_layers
 from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
-from layerprobe.stats.links import Links, joined
+from layerprobe.stats.crossed import Links, joined
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task

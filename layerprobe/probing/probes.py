@@ -19,6 +19,7 @@ from layerprobe.probing.ridge import Array, deviations, fold_products, refitted,
 from layerprobe.probing.scaling import Scale
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
+from layerprobe.stats.crossed import Links
 from layerprobe.stats.floors import (
     NAMING_THE_MEAN,
     RANDOM_ORDER,
@@ -29,7 +30,6 @@ from layerprobe.stats.floors import (
     ranking_floors,
     zero_floors,
 )
-from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 

@@ -38,10 +38,16 @@ from layerprobe.probing.values import (
 from layerprobe.probing.weighted_sum import fit_weighted_sum
 from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
 from layerprobe.stats.best import highest_quantile, state
-from layerprobe.stats.crossed import crossed, errors_known, item_covariance, item_units, least_variance, score_ends
-from layerprobe.stats.links import Links
-from layerprobe.stats.paired import ItemInfluences
-from layerprobe.stats.values import TOLERANCE
+from layerprobe.stats.crossed import (
+    Links,
+    crossed,
+    errors_known,
+    item_covariance,
+    item_units,
+    least_variance,
+    score_ends,
+)
+from layerprobe.stats.values import TOLERANCE, ItemInfluences
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import ModelLike

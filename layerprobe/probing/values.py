@@ -22,8 +22,7 @@ from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdi
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Line, Table, columns_of, interval_title
 from layerprobe.scoring.values import floor_columns
-from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor, ItemInfluences, ScoredLayers
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -21,8 +21,7 @@ from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskSco
 from layerprobe.scoring.zero_shot import score_by_item, score_split
 from layerprobe.stats.best import against_best
 from layerprobe.stats.crossed import crossed
-from layerprobe.stats.paired import ItemInfluences
-from layerprobe.stats.values import TOLERANCE, AgainstBest, best_of
+from layerprobe.stats.values import TOLERANCE, AgainstBest, ItemInfluences, best_of
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS

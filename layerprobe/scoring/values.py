@@ -15,8 +15,15 @@ from layerprobe.names import counted, distinct_names, plural, short_name
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import LeavesOut, Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, layer_columns
-from layerprobe.stats.paired import ItemInfluences, ScoredLayers
-from layerprobe.stats.values import AgainstBest, Floor, best_of, front_beyond_noise, pareto_front
+from layerprobe.stats.values import (
+    AgainstBest,
+    Floor,
+    ItemInfluences,
+    ScoredLayers,
+    best_of,
+    front_beyond_noise,
+    pareto_front,
+)
 
 REVERSED = -20.0
 """Correlation x 100 of all layers below which labels are probably reversed."""

@@ -39,8 +39,7 @@ from layerprobe.search.values import (
     SearchSettings,
     without_scans,
 )
-from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.values import TOLERANCE
 
 Array = NDArray[np.float64]

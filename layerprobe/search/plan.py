@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
+from layerprobe.names import counted, plural
 from layerprobe.search.posterior import Array, Posterior, posterior, side_by_side, standard_normal
 from layerprobe.search.values import (
     FAILURES,
@@ -27,7 +28,6 @@ from layerprobe.search.values import (
     StopReason,
 )
 from layerprobe.stats.crossed import square_root
-from layerprobe.stats.sentences import stop_reason
 from layerprobe.stats.values import best_of
 
 LEAST_RUN_GAIN = 0.001
@@ -259,8 +259,16 @@ def _is_open(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> b
 
 
 def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evidence]) -> Decision:
-    why = stop_reason(stop, tolerance=settings.tolerance, seeds=settings.seeds, several=len(models) > 1)
-    return Decision(run=None, stop=stop, why=why)
+    """Return the end of a search over one or several models, with its reason in words."""
+    model = " of any model" if len(models) > 1 else ""
+    tolerance = f"{settings.tolerance:g} point{'' if settings.tolerance == 1 else 's'}"
+    reasons: dict[StopReason, str] = {
+        "settled": f"no other layer{model} is likely to be more than {tolerance} better",
+        "gain": "more seeds would not improve the choice",
+        "seeds": f"every layer that may be the best has all {settings.seeds} seeds",
+        "budget": "the next run would exceed the budget",
+    }
+    return Decision(run=None, stop=stop, why=reasons[stop])
 
 
 def _planned(
@@ -409,3 +417,29 @@ def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> 
 
 def _scored_runs(evidence: Evidence, layer: int) -> int:
     return sum(score.value is not None for score in evidence.runs_at(layer))
+
+
+def data_use_sentences(
+    sizes: Sequence[int], fold: Sequence[int], unit: str, *, n_folds: int, epochs: int, few: int | None = None
+) -> str:
+    """Return sentences on the data for training, choosing and testing in a search, and on the effect of more labels.
+
+    `sizes` are those of the task's three splits, `fold` those of a run's training and scoring. Without cross-validation
+    there is 1 fold; it is the default below `few` validation items, and was requested if that is None.
+    """
+    train, validation, test = sizes
+    items = plural(unit)
+    on = f"Each run trains for {counted(epochs, 'epoch')} on"
+    runs = f"{on} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
+    if n_folds > 1:
+        why = "" if few is None else f" (there are fewer than {few:,} validation {items})"
+        runs = (
+            f"The layer is chosen by cross-validation{why}: the {train:,} training and {validation:,} validation "
+            f"{items} are divided into {n_folds} folds. {on} all but one of them (about {fold[0]:,} {items}), and is "
+            f"scored on the remaining one ({fold[1]:,})"
+        )
+    return (
+        f"{runs}. The {test:,} test {items} score the chosen layer. Twice as many scored {items} reduce the error of a "
+        f"run over {items} to 0.71 times; in a replay of 40 recorded encoders at 15 % of a sweep, the chosen layer was "
+        "0.20 points below the best with 3,200 labels, and 0.35 points with 1,600."
+    )

@@ -26,7 +26,7 @@ from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import DataError, option
 from layerprobe.extraction.embeddings import distinct_texts, extract
-from layerprobe.extraction.readability import reading_cautions
+from layerprobe.extraction.readability import missing_sentence, reading_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
@@ -55,7 +55,6 @@ from layerprobe.shrinking.values import (
     read_size,
     read_vocabulary,
 )
-from layerprobe.stats.sentences import missing_sentence
 from layerprobe.store.store import Store
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import evaluate_outputs

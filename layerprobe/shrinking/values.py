@@ -22,12 +22,12 @@ from layerprobe.results import words
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, millions
-from layerprobe.stats.sentences import joint_error_sources
 from layerprobe.stats.values import (
     TOLERANCE,
     MarginVerdict,
     front_beyond_noise,
     items_needed,
+    joint_error_sources,
     margin_verdict,
     pareto_front,
     upper_end,

@@ -21,6 +21,7 @@ from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.stats.crossed import (
+    Links,
     crossed_errors,
     errors_known,
     item_covariance,
@@ -28,7 +29,6 @@ from layerprobe.stats.crossed import (
     least_variance,
     score_ends,
 )
-from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
 Array = NDArray[np.float64]

@@ -31,8 +31,16 @@ from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, choose_workers, leave_gpus
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.extraction.embeddings import extract_read, left_out_layers, make_read
-from layerprobe.finetuning.outcomes import RunItems, difference, not_trained, outcomes, outputs_in, run_items
+from layerprobe.extraction.embeddings import extract_read, layer_span, left_out_layers, make_read
+from layerprobe.finetuning.outcomes import (
+    RunItems,
+    difference,
+    not_trained,
+    not_trained_lines,
+    outcomes,
+    outputs_in,
+    run_items,
+)
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import RESULT, Runs, run_directory, without_checkpoint
 from layerprobe.finetuning.tmft import embed
@@ -51,6 +59,7 @@ from layerprobe.results.shown import Estimate, OneLayer, mask_left_out, together
 from layerprobe.scoring.score import Scored, check_different, untrained_layers
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence
+from layerprobe.search.plan import data_use_sentences
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import (
     FAILURES,
@@ -62,7 +71,6 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.sentences import data_use_sentences, layer_span, not_trained_lines
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, References, default_rule, drop_of_curves, model_tuple

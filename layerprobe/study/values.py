@@ -19,8 +19,7 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import FIRST, SearchAnswer, without_scans
-from layerprobe.stats.paired import ScoredLayers
-from layerprobe.stats.values import Floor
+from layerprobe.stats.values import Floor, ScoredLayers
 from layerprobe.study.tables import finding_table, models_table, prediction_table, references_table, runs_table
 from layerprobe.tasks.quality import DataQuality
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from layerprobe.context import current, settings
 from layerprobe.errors import DataError
 from layerprobe.metrics.scores import cosine_scores, jackknife_influences
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Items, Task

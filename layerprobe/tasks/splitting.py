@@ -21,7 +21,7 @@ import numpy as np
 from layerprobe.errors import DataError, TaskError, option
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, plural
-from layerprobe.stats.links import joined
+from layerprobe.stats.crossed import joined
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 import layerprobe as lp
 from layerprobe.comparison.differences import Differences, compare_results
 from layerprobe.errors import DataError
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.links import Links
-from layerprobe.stats.paired import ItemInfluences, ScoredLayers
+from layerprobe.stats.crossed import Links, crossed
+from layerprobe.stats.values import ItemInfluences, ScoredLayers
 from tests.models import save_tiny
 
 Array = NDArray[np.float64]

@@ -14,8 +14,7 @@ from layerprobe.finetuning.outcomes import NO_ITEMS, RunItems, difference, outco
 from layerprobe.finetuning.values import FineTuningRun, Place, Protocol
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links, crossed
 from layerprobe.stats.values import seed_scores
 
 SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)

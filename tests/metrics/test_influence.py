@@ -19,8 +19,7 @@ from layerprobe.metrics.scores import (
     jackknife_influences,
     mean_influences,
 )
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links, crossed
 
 Array = NDArray[np.float64]
 Items = tuple[Array, Array]

@@ -16,7 +16,7 @@ from layerprobe.probing.probes import Problem
 from layerprobe.probing.ridge import refitted
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links
 from tests.probing.data import layered, scores_of
 
 N = 30

@@ -8,8 +8,7 @@ from benchmarks.near_the_edge import truth
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.stats.best import against_best, best_over_seeds
-from layerprobe.stats.crossed import crossed, crossed_errors
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links, crossed, crossed_errors
 from layerprobe.stats.values import AgainstBest, Floor
 
 FLOOR = Floor(value=50.0, by="always predicting the largest class")

@@ -11,9 +11,8 @@ from scipy import stats
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import class_influences, class_scores, correlation_influences, correlations
-from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
-from layerprobe.stats.links import Links
-from layerprobe.stats.sentences import error_sources
+from layerprobe.stats.crossed import Links, crossed, item_covariance, pooled_covariance
+from layerprobe.stats.values import joint_error_sources
 
 Array = NDArray[np.float64]
 
@@ -90,15 +89,15 @@ def test_the_mean_and_its_interval_move_with_the_values() -> None:
 
 def test_words_say_what_the_interval_is_over() -> None:
     common = np.random.default_rng(0).normal(size=1379)
+    both = interval_of([1.0, 2.0], np.stack([common, common]), unit="pair")
+    assert joint_error_sources([both]) == "over new pairs and new seeds"
+    items = "over new texts only, because only one seed was run"
     assert (
-        error_sources(interval_of([1.0, 2.0], np.stack([common, common]), unit="pair"))
-        == "over new pairs and new seeds"
+        joint_error_sources([interval_of([1.0], common[None], unit="text"), both])
+        == f"over new pairs and new seeds, or {items}"
     )
-    assert (
-        error_sources(interval_of([1.0], common[None], unit="text"))
-        == "over new texts only, because only one seed was run"
-    )
-    assert error_sources(interval_of([1.0, 2.0], None)) == "over new seeds only, because outputs per item were not kept"
+    seeds = "over new seeds only, because outputs per item were not kept"
+    assert joint_error_sources([interval_of([1.0, 2.0], None)]) == seeds
 
 
 def test_wrong_numbers_are_errors() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.kinds.triplets import Triplets
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.links import Links
+from layerprobe.stats.crossed import Links, crossed
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.values import Examples
 
