@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.arrays import Layer, as_layers
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.probing.linear import scaled
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.run import Board
-from layerprobe.probing.scaling import scaled
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.stats.best import state

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.optimize import minimize
+from scipy.special import softmax
 
-from layerprobe.comparison.arrays import Layer, as_layers
-from layerprobe.context import current, part, report
+from layerprobe.comparison.arrays import NUMBERS, Layer, Rows, as_layers
+from layerprobe.context import EMBEDDED, current, part, report
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import fisher_ends
 from layerprobe.names import quoted
-from layerprobe.probing.estimators import Fit
-from layerprobe.probing.jackknife import jackknife
-from layerprobe.probing.probes import COSINES, UNITS, Problem
-from layerprobe.probing.scaling import Scale, scaled
-from layerprobe.probing.targets import as_groups, as_targets
+from layerprobe.probing.linear import FEATURES, Array, Fit, Scale, scaled, solved, standard
+from layerprobe.probing.probes import COSINES, UNITS, Fitted, Problem, jackknife
+from layerprobe.probing.targets import as_groups, as_targets, embedded_task
 from layerprobe.probing.values import (
     FOLDINGS,
     FOLDS,
@@ -35,8 +35,7 @@ from layerprobe.probing.values import (
     Probing,
     TargetKind,
 )
-from layerprobe.probing.weighted_sum import fit_weighted_sum
-from layerprobe.probing.weighted_sum import weighted_sum as sum_of_layers
+from layerprobe.scoring.probes import PENALTIES
 from layerprobe.stats.best import highest_quantile, state
 from layerprobe.stats.crossed import (
     Links,
@@ -53,11 +52,15 @@ if TYPE_CHECKING:
     from layerprobe.encoders.loading import ModelLike
     from layerprobe.tasks.values import Task
 
-Array = NDArray[np.float64]
-
 CORRELATIONS = ("spearman", "pearson")
 SUMMED = 2**30
 """Most numbers in all layers for comparing their weighted sum by default, because they are read many times."""
+ROWS, LEARNED = 2000, 2**26
+"""Most rows for learning weights, and most numbers in all their layers."""
+ROUNDS = 5
+"""Number of alternations between fitting a probe on the weighted sum and weights on its outputs."""
+HELD_OUT = 3
+"""One of this many rows is held out for learning the weights."""
 
 
 def student(level: float, freedom: float) -> float:
@@ -181,7 +184,6 @@ class Board:
             primary=self.primary,
             layers=tuple(layers),
             summed=summed,
-            left_out=self.left_out,
             fits=dict(fits or {}),
             candidates=tuple(numbers[index] for index in candidates),
             n_items=n,
@@ -189,7 +191,7 @@ class Board:
             seconds=time.perf_counter() - self.began,
             last=None if last == numbers[-1] else last,
             influences=ItemInfluences.of(influences, digest=digest, links=self.links),
-            **{**self.about, "notes": (*self.about.get("notes", ()), *notes)},
+            **{**self.about, "left_out": self.left_out, "notes": (*self.about.get("notes", ()), *notes)},
         )
 
 
@@ -251,28 +253,29 @@ def probe(
         tolerance=tolerance,
         seed=int(random_state),
     )
-    how: dict[str, Any] = {"settings": settings, "weighted_sum": weighted_sum}
+    start = 0.0
     if isinstance(targets, Task):
-        from layerprobe.probing.models import probe_model
-
-        return probe_model(embeddings, targets, splits=splits, scoring=scoring, **how)
-    layers = as_layers(embeddings)
-    n = layers[0].shape[0]
-    if targets is None:
-        if not isinstance(embeddings, str | Path):
-            raise DataError("expected targets, or a task for a model, got none")
-        targets = embeddings
-    problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
-    numbers = as_groups(groups, n)
-    problem = problem.folded(numbers, settings, splits).scored_by(scoring)
-    about = {
-        "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
-        "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
-        "model": None,
-        "cautions": tuple(getattr(embeddings, "cautions", ())),
-        "n_groups": None if numbers is None else int(numbers.max()) + 1,
-    }
-    return probe_layers(layers, problem, about, **how)
+        layers, problem, about = embedded_task(embeddings, targets, settings, splits)
+        start = EMBEDDED
+    else:
+        layers = as_layers(embeddings)
+        n = layers[0].shape[0]
+        if targets is None:
+            if not isinstance(embeddings, str | Path):
+                raise DataError("expected targets, or a task for a model, got none")
+            targets = embeddings
+        numbers = as_groups(groups, n)
+        problem = as_targets(targets, n, kind=kind, column=column, n_layers=len(layers))
+        problem = problem.folded(numbers, settings, splits)
+        about = {
+            "name": str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
+            "task": str(targets) if isinstance(targets, str | Path) else problem.kind,
+            "model": None,
+            "cautions": tuple(getattr(embeddings, "cautions", ())),
+            "n_groups": None if numbers is None else int(numbers.max()) + 1,
+        }
+    with part(start=start, share=1 - start, whole=1):
+        return probe_layers(layers, problem.scored_by(scoring), about, settings=settings, weighted_sum=weighted_sum)
 
 
 def probe_layers(
@@ -282,11 +285,10 @@ def probe_layers(
     *,
     settings: ProbeSettings,
     weighted_sum: bool | None,
-    left_out: Mapping[str, str] | None = None,
 ) -> Probing:
     """Score every layer, of features or of embeddings for pairs or queries, and their weighted sum.
 
-    `about` has other fields of the result, and `left_out` earlier layers that are not scored, with the reason.
+    `about` has other fields of the result, among them earlier layers that are left out, with the reason.
     """
     of_problem = {
         "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
@@ -295,7 +297,7 @@ def probe_layers(
         "unit": UNITS[problem.kind],
         "floors": problem.floors,
     }
-    board = Board(links=problem.links, about={**of_problem, **about}, left_out=dict(left_out or {}))
+    board = Board(links=problem.links, about={**of_problem, **about}, left_out=dict(about.get("left_out", {})))
     first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
@@ -361,9 +363,112 @@ def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: 
         raise DataError(f"the layers have {size:,} numbers, and would be read many times")
     if len({layer.shape[1] for layer in layers}) > 1:
         raise DataError("the layers have different widths")
-    fitted, weights = sum_of_layers(problem, layers, lambda done: report("the weighted sum of layers", done, 1))
+    fitted, weights = summed_outputs(problem, layers)
     by_folding, psi = problem.evaluated(fitted)
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
     fit = fit_weighted_sum(problem, layers, scales, fitted.usual_penalties)
     return fit, {"scored": by_folding, "psi": psi, "note": note}
+
+
+# ---- the learned weighted sum of layers ------------------------------------------------------------------------------
+
+
+def summed_outputs(problem: Problem, layers: Sequence[Layer]) -> tuple[Fitted, Array]:
+    """Return the outputs of probes of the weighted sum of equally wide scaled layers, and the mean weights over folds.
+
+    Features of each layer are first standardised to mean 0 and variance 1. Weights, a softmax, are learned on some
+    thousand random rows of the training folds; probes then use the sum like a layer.
+
+    Source: Peters et al. 2018 (ELMo, NAACL); Yang et al. 2021 (SUPERB, Interspeech).
+    """
+    learned: list[Array] = []
+    outputs, swayed, penalties = [], [], []
+    for folding, folds in enumerate(problem.foldings):
+        by_fold = []
+        for fold in range(problem.n_folds):
+            report("the weighted sum of layers", len(learned), len(problem.foldings) * problem.n_folds)
+            summed, weights, *_ = summed_layer(problem, layers, np.flatnonzero(folds != fold), seed=[folding, fold])
+            learned.append(weights)
+            by_fold.append(problem.outputs(summed, folds[None], [fold]))
+        outputs.append(np.stack([fitted.outputs[0] for fitted in by_fold])[folds, np.arange(len(folds))])
+        swayed.append(sum(fitted.swayed[0] for fitted in by_fold))
+        penalties.append([fitted.penalties[0, fold] for fold, fitted in enumerate(by_fold)])
+    fitted = Fitted(outputs=np.stack(outputs), swayed=np.stack(swayed), penalties=np.array(penalties))
+    return fitted, np.mean(learned, axis=0)
+
+
+def summed_layer(
+    problem: Problem, layers: Sequence[Layer], train: NDArray[np.intp], *, seed: Sequence[int]
+) -> tuple[Layer, Array, Array, Array]:
+    """Learn the weights of scaled layers on some rows, which standardise the features.
+
+    Returns:
+        The (n, d) weighted sum; its (layers,) weights; and (layers, d) means and standard deviations of the features,
+        infinite for a constant feature.
+    """
+    most = min(ROWS, max(LEARNED // sum(layer.shape[1] for layer in layers), 10))
+    items = np.random.default_rng(seed).permutation(train)[:most]
+    stack = np.stack([layer.rows(items) for layer in layers])
+    means, spreads = map(np.stack, zip(*map(standard, stack), strict=True))
+    stack -= means[:, None]
+    stack /= spreads[:, None]
+    weights = _weights(problem, stack, items)
+    factors = weights[:, None] / spreads
+
+    def read(rows: Rows) -> NDArray[Any]:
+        total: Array = -(means * factors).sum(axis=0)
+        for layer, factor in zip(layers, factors, strict=True):
+            total = total + factor * layer.rows(rows)
+        return total
+
+    n, width = layers[0].shape
+    rows_of = read(slice(0, n)).__getitem__ if n * width <= NUMBERS else read
+    return Layer(name="weighted sum", shape=(n, width), read=rows_of), weights, means, spreads
+
+
+def fit_weighted_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
+    """Return a probe of the weighted sum, fitted on all rows, for the features of all layers side by side."""
+    summed, by_layer, means, spreads = summed_layer(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
+    fit = problem.fit(summed, penalties)
+    slopes = fit.weights / fit.scale[:, None]
+    raw = zip(scales, means, np.where(np.isinf(spreads), 0, spreads), strict=True)
+    means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
+    weights = np.concatenate([weight * slopes for weight in by_layer])
+    # for pairs, first texts come before second texts, and so do their features
+    parts = FEATURES[fit.pairs](*np.ones((2, 1, 1))).shape[1] if fit.pairs else 1
+    order = np.arange(len(means)).reshape(len(layers), parts, -1).swapaxes(0, 1).ravel()
+    scale, weights = np.where(spreads == 0, 1, spreads)[order], np.where(spreads[:, None] == 0, 0, weights)[order]
+    return replace(fit, mean=means[order], scale=scale, weights=weights, bias=fit.bias - fit.mean @ slopes)
+
+
+def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:
+    """Alternately fit ridge regression on the weighted sum of most rows, and weights on its outputs for the rest."""
+    targets = problem.targets[items]
+    numbers = np.eye(int(problem.targets.max()) + 1)[targets] if problem.kind == "classes" else targets
+    numbers = numbers.reshape(len(items), -1).astype(np.float64)
+    numbers = numbers - numbers.mean(axis=0)
+    held_out, logits, width = slice(0, -(-len(items) // HELD_OUT)), np.zeros(len(stack)), stack.shape[2]
+    rest = slice(held_out.stop, None)
+    for _ in range(ROUNDS):
+        z = np.column_stack([np.tensordot(softmax(logits), stack, 1), np.ones(len(items)), numbers])
+        train, check = z[rest].T @ z[rest], z[held_out].T @ z[held_out]
+        fit = min(solved(train, width, PENALTIES[1::2]), key=lambda tried: np.vdot(tried, check @ tried))
+        by_layer = stack[:, held_out] @ fit[:width]
+        logits = _fitted_logits(by_layer.reshape(len(stack), -1).T, (numbers[held_out] - fit[width]).ravel(), logits)
+    weights: Array = softmax(logits)
+    return weights
+
+
+def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:
+    """Return the logits of the weights whose sum of the layers' outputs, (n, layers), is closest to targets, (n,)."""
+    products, pull, size = by_layer.T @ by_layer, by_layer.T @ targets, float(targets @ targets) or 1.0
+
+    def loss(logits: Array) -> tuple[float, Array]:
+        weights = softmax(logits)
+        value = (weights @ products @ weights - 2 * weights @ pull) / size
+        slope = 2 * (products @ weights - pull) / size
+        return float(value), weights * (slope - weights @ slope)
+
+    fitted: Array = minimize(loss, logits, jac=True, method="L-BFGS-B").x
+    return fitted

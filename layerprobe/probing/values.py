@@ -17,7 +17,7 @@ from layerprobe.files.serialisation import RARE, UNSAVED, from_json, parse_json,
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural, quoted, short_name, some
-from layerprobe.probing.estimators import Fit
+from layerprobe.probing.linear import Fit
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Line, Table, columns_of, interval_title

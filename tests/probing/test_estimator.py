@@ -18,11 +18,10 @@ import layerprobe as lp
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.probing.run import probe
-from layerprobe.probing.scaling import scaled
+from layerprobe.probing.linear import scaled
+from layerprobe.probing.run import probe, summed_layer
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings, Probing
-from layerprobe.probing.weighted_sum import summed_layer
 from layerprobe.scoring.probes import logistic_features
 from tests.probing.data import layered, scores_of
 
@@ -42,7 +41,7 @@ TARGETS: dict[str, Any] = {
 @pytest.fixture(scope="module", autouse=True)
 def few_sets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.jackknife.SETS", 6)
+        patch.setattr("layerprobe.probing.probes.SETS", 6)
         yield
 
 

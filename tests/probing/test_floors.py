@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.probing import jackknife
+from layerprobe.probing import probes
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import Probing
 from layerprobe.results import words
@@ -22,7 +22,7 @@ LARGEST = "always predicting the largest class"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit nothing again: errors are then smaller, so that less is on the floor."""
-    monkeypatch.setattr(jackknife, "NUMBERS", 0)
+    monkeypatch.setattr(probes, "REFITTED_NUMBERS", 0)
 
 
 def rare(seed: int, *, share: float = 0.03, signal: float = 0.0, n: int = 200) -> Probing:

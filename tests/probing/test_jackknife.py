@@ -10,10 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.metrics.scores import class_scores, spearman
-from layerprobe.probing import jackknife as again
-from layerprobe.probing.jackknife import jackknife
-from layerprobe.probing.probes import Problem
-from layerprobe.probing.ridge import refitted
+from layerprobe.probing import probes
+from layerprobe.probing.linear import refitted
+from layerprobe.probing.probes import Problem, jackknife
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.stats.crossed import Links
@@ -94,13 +93,13 @@ def test_shares_of_classes_become_the_classes_themselves() -> None:
     probabilities, classes = rng.dirichlet(np.ones(3), size=50), rng.integers(0, 3, 50)
     scores = class_scores(probabilities, classes.astype(float))
     for metric, score in scores.items():
-        assert again._smoothed(probabilities, classes, metric, 1e-6) == pytest.approx(100 * score)
+        assert probes._smoothed(probabilities, classes, metric, 1e-6) == pytest.approx(100 * score)
 
 
 def test_many_items_are_left_out_in_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(SCORES)
     fitted = problem.outputs(LAYER)
-    monkeypatch.setattr(again, "SETS", 10)
+    monkeypatch.setattr(probes, "SETS", 10)
     found = jackknife(problem, LAYER, fitted, "spearman")
     assert found is not None
     assert len(set(found.round(9))) == 10
@@ -112,5 +111,5 @@ def test_nothing_is_fitted_again_where_it_says_nothing_or_takes_long(monkeypatch
     two = Links(sides=(np.arange(N), np.arange(N) // 2))
     assert jackknife(replace(problem, links=two), LAYER, fitted, "spearman") is None
     assert jackknife(replace(problem, kind="pairs"), LAYER, fitted, "spearman") is None
-    monkeypatch.setattr(again, "NUMBERS", 10)
+    monkeypatch.setattr(probes, "REFITTED_NUMBERS", 10)
     assert jackknife(problem, LAYER, fitted, "spearman") is None

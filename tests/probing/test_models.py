@@ -12,7 +12,7 @@ import layerprobe as lp
 from layerprobe.comparison import arrays
 from layerprobe.errors import DataError
 from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.probing import jackknife, models, probes, scaling
+from layerprobe.probing import linear, probes, targets
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
@@ -27,6 +27,7 @@ COPIES = "only copies of an item stay in one fold, so folds share texts"
 @pytest.fixture(autouse=True)
 def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(probes, "REFITTED_NUMBERS", 0)  # which takes most of the time
 
 
 def task_of(folder: Path, kind: str, splits: tuple[str, ...] = ("train", "validation", "test")) -> Task:
@@ -83,8 +84,7 @@ def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", few(["classification", "regression", "entailment"], lambda kind: kind == "entailment"))
-def test_texts_are_predicted_across_folds_of_all(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which takes most of the time
+def test_texts_are_predicted_across_folds_of_all(tmp_path: Path, kind: str) -> None:
     task = task_of(tmp_path, kind, ("train",))
     result = lp.probe(MODEL, task, **FEW, weighted_sum=False)
     assert result.primary == KINDS[kind].metrics[0]
@@ -106,12 +106,12 @@ def test_pairs_that_are_all_linked_are_probed(tmp_path: Path) -> None:
 
 def test_copies_of_an_item_are_in_one_fold() -> None:
     items = Examples(first=("a", "a", "b", "a"), second=("x", "y", "a", "x"), targets=(0.0, 1.0, 1.0, 0.0))
-    groups, (note,) = models._kept_together(items, links_of(items), folds=3)
+    groups, (note,) = targets._kept_together(items, links_of(items), folds=3)
     assert groups is not None
     assert groups.tolist() == [0, 1, 2, 0]
     assert note == f"4 of 4 items are linked by shared texts: {COPIES}"
     few = Examples(first=("a", "a", "b", "c"), second=("x", "y", "z", "v"), targets=(0.0, 1.0, 1.0, 0.0))
-    kept, notes = models._kept_together(few, links_of(few), folds=3)
+    kept, notes = targets._kept_together(few, links_of(few), folds=3)
     assert kept is not None
     assert (kept.tolist(), notes) == ([0, 0, 1, 2], ())
 
@@ -145,8 +145,7 @@ def test_embeddings_in_the_store_are_read_in_parts(
     rows_read.clear()
     monkeypatch.setattr(probes, "NUMBERS", 64 * 16)
     monkeypatch.setattr(arrays, "NUMBERS", 64 * 16)
-    monkeypatch.setattr(scaling, "NUMBERS", 64 * 16)
-    monkeypatch.setattr(jackknife, "NUMBERS", 0)  # which reads small layers whole
+    monkeypatch.setattr(linear, "NUMBERS", 64 * 16)
     lp.probe(MODEL, task, **FEW, weighted_sum=False)
     assert max(rows_read) <= 16
 
@@ -168,9 +167,8 @@ def test_the_fitted_probe_predicts_new_texts(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_weighted_sum_of_pairs_reads_first_texts_of_all_layers_and_then_second_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(jackknife, "NUMBERS", 0)
     task = task_of(tmp_path, "entailment")
     result, items = lp.probe(MODEL, task, cv=3, **FEW), task.split("all")
     layers = [layer.layer for layer in result.layers]

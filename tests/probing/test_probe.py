@@ -47,7 +47,7 @@ PRIMARY = {
 def few_sets() -> Iterator[None]:
     """Every set of items that is left out is a fit a layer and fold."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.jackknife.SETS", 20)
+        patch.setattr("layerprobe.probing.probes.SETS", 20)
         yield
 
 
@@ -150,7 +150,7 @@ def test_groups_are_never_divided(kind: str) -> None:
 
 
 def test_groups_widen_the_errors_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.probing.jackknife.SETS", 60)
+    monkeypatch.setattr("layerprobe.probing.probes.SETS", 60)
     groups = np.repeat(np.arange(40), 6)
     embeddings, signal = EMBEDDINGS.copy(), np.repeat(SIGNAL[:40], 6, axis=0)
     embeddings[:, 3, :4] += signal

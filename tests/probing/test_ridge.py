@@ -9,8 +9,8 @@ from sklearn.preprocessing import StandardScaler
 
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.probing import ridge
-from layerprobe.probing.ridge import Array, ridge_outputs
+from layerprobe.probing import linear
+from layerprobe.probing.linear import Array, ridge_outputs
 from layerprobe.scoring.probes import PENALTIES
 from tests.probing.data import layered, scores_of
 
@@ -66,7 +66,7 @@ def test_blocks_and_float32_change_nothing_but_rounding(monkeypatch: pytest.Monk
     monkeypatch.setattr("layerprobe.comparison.arrays.NUMBERS", 24 * 7)
     in_blocks, *_ = ridge_outputs(layer, signal, folds, 5, range(5))
     np.testing.assert_allclose(in_blocks, whole, rtol=1e-9, atol=1e-9)
-    monkeypatch.setattr(ridge, "FLOAT32_FROM", 1)
+    monkeypatch.setattr(linear, "FLOAT32_FROM", 1)
     in_float32, *_ = ridge_outputs(layer, signal, folds, 5, range(5))
     assert 0 < np.abs(in_float32 - whole).max() < 1e-4
 

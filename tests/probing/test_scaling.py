@@ -10,8 +10,8 @@ import pytest
 from layerprobe.comparison import arrays
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.probing.linear import scaled
 from layerprobe.probing.run import probe
-from layerprobe.probing.scaling import scaled
 from layerprobe.probing.values import Probing
 from tests.probing.data import layered, scores_of
 
@@ -25,7 +25,7 @@ TARGETS: dict[str, Any] = {"scores": SCORES, "classes": CLASSES, "labels": (SIGN
 @pytest.fixture(scope="module", autouse=True)
 def few_sets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.jackknife.SETS", 6)
+        patch.setattr("layerprobe.probing.probes.SETS", 6)
         yield
 
 
@@ -118,7 +118,7 @@ def test_blocks_are_scaled_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None
     layer = as_layers(1e6 + EMBEDDINGS)[1]
     whole, _ = scaled(layer, shifted=True)
     monkeypatch.setattr(arrays, "NUMBERS", 8 * 7)
-    monkeypatch.setattr("layerprobe.probing.scaling.NUMBERS", 8 * 7)
+    monkeypatch.setattr("layerprobe.probing.linear.NUMBERS", 8 * 7)
     blocks, scale = scaled(layer, shifted=True)
     rows = blocks.rows(slice(0, N))
     np.testing.assert_allclose(rows, whole.rows(slice(0, N)), rtol=1e-6, atol=1e-9)

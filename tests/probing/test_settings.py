@@ -31,7 +31,7 @@ GROUPS = np.arange(N) // 3
 @pytest.fixture(scope="module", autouse=True)
 def few_sets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.jackknife.SETS", 6)
+        patch.setattr("layerprobe.probing.probes.SETS", 6)
         yield
 
 

@@ -7,12 +7,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from layerprobe.comparison.arrays import as_layers
-from layerprobe.probing import weighted_sum as module
+from layerprobe.probing import run
+from layerprobe.probing.linear import scaled
 from layerprobe.probing.probes import Problem
-from layerprobe.probing.scaling import scaled
+from layerprobe.probing.run import summed_layer, summed_outputs
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings
-from layerprobe.probing.weighted_sum import summed_layer, weighted_sum
 from tests.probing.data import layered, scores_of
 
 N = 150
@@ -41,10 +41,8 @@ def test_the_sum_is_one_of_standard_features() -> None:
 
 def test_each_fold_is_predicted_by_the_sum_that_was_learned_without_it() -> None:
     problem = problem_of(SCORES)
-    shares: list[float] = []
-    fitted, mean_weights = weighted_sum(problem, LAYERS, shares.append)
+    fitted, mean_weights = summed_outputs(problem, LAYERS)
     assert mean_weights.argmax() == 1
-    assert shares == pytest.approx([0, 1 / 3, 2 / 3])
     for fold in range(3):
         train = problem.foldings[0] != fold
         weights = summed_layer(problem, LAYERS, np.flatnonzero(train), seed=[0, fold])[1]
@@ -56,4 +54,4 @@ def test_each_fold_is_predicted_by_the_sum_that_was_learned_without_it() -> None
 
 def test_weights_stay_where_nothing_is_left_to_explain() -> None:
     logits = np.array([0.5, -0.5])
-    np.testing.assert_array_equal(module._fitted_logits(np.zeros((4, 2)), np.zeros(4), logits), logits)
+    np.testing.assert_array_equal(run._fitted_logits(np.zeros((4, 2)), np.zeros(4), logits), logits)
