@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from layerprobe.embedded import Language, embedded_task
 from layerprobe.encoders.batching import collate, token_batches
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order
 from layerprobe.shrinking.teacher import agreement, tokenized

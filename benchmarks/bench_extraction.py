@@ -33,12 +33,12 @@ from machine import bfloat16_or_say, describe, seconds
 from sentence_transformers import SentenceTransformer
 
 from layerprobe.embedded import Language
-from layerprobe.encoders.backends.backend import BACKENDS, TORCH
-from layerprobe.encoders.backends.choice import backend_graph
-from layerprobe.encoders.backends.graph import Graph, PooledLayers
+from layerprobe.encoders.backends import BACKENDS, TORCH
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.graphs import Graph, PooledLayers, backend_graph
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embed import embed_layers

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from layerprobe.embedded import embedded_model, embedded_task
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning.outcomes import failure_sign
 from layerprobe.finetuning.tmft import fine_tune

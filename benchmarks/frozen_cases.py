@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import kept_token_states
 from layerprobe.extraction.embeddings import extract

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 import layerprobe
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.results import document, terminal, words
 from layerprobe.results.shown import Shown
 

@@ -20,13 +20,12 @@ import torch
 
 from layerprobe.checks import check_choice, check_extra, one_layer
 from layerprobe.context import current, settings
-from layerprobe.encoders.architecture import count_blocks, refusal
+from layerprobe.encoders.architecture import Stack, count_blocks, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.first_use import look
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.in_memory import is_loaded, model_and_tokenizer
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.loading import load_encoder, look
 from layerprobe.encoders.recipe import loaded_recipe
-from layerprobe.encoders.stack import Stack
 from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
 from layerprobe.export.checkpoint import with_pooler
 from layerprobe.export.layout import FOR_ANY_LAYER, check_modules

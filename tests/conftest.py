@@ -130,7 +130,7 @@ def looks() -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def looked_at_once(looks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The few tiny models are compared with their truncations once, although every test has a store of its own."""
-    from layerprobe.encoders import first_use
+    from layerprobe.encoders import loading as first_use
 
     look = first_use.look
 

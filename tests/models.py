@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.model import Model
 
 N_BLOCKS, HIDDEN = 3, 16

@@ -19,8 +19,9 @@ from torch import nn
 
 from layerprobe.context import report, settings
 from layerprobe.embedded import embedded_model
-from layerprobe.encoders.backends.graph import quiet_export
-from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers, resolve
+from layerprobe.encoders.failures import NO_CONVERSION, quiet_transformers
+from layerprobe.encoders.graphs import quiet_export
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.process import silence, while_needed, without_warnings

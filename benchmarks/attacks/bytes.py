@@ -31,8 +31,9 @@ import torch
 import transformers
 
 from layerprobe.comparison.compare import compare_all, diagnostics
-from layerprobe.encoders.backends.choice import backend_graph
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.graphs import backend_graph
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model

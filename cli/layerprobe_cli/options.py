@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import MOST_NUMBERS, check_extra, check_seeds, read_numbers
-from layerprobe.encoders.backends.backend import backend_names, check_installed
+from layerprobe.encoders.backends import backend_names, check_installed
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.files.inputs import DATA, similar_file
@@ -28,7 +28,7 @@ from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.derive import Group, complete_names, field_text, option, usage
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import Resolved
+    from layerprobe.encoders.identity import Resolved
     from layerprobe.files.images import Readable
     from layerprobe.study.values import Finding
     from layerprobe.tasks.values import Task, TextFile
@@ -76,7 +76,7 @@ _MODEL: dict[str, dict[str, Any]] = {
     "backend": {
         "metavar": f"[{'|'.join(backend_names())}]",
         "callback": checked(check_installed),
-        "autocompletion": complete_names("layerprobe.encoders.backends.backend:backend_names"),
+        "autocompletion": complete_names("layerprobe.encoders.backends:backend_names"),
     },
 }
 EXPORTED = "pooling max_length prompt random_init end_token blocks"
@@ -112,7 +112,7 @@ def resolved(model: Model, others: Sequence[str] | None = None, items: Readable 
     Further models keep their own names and blocks.
     """
     from layerprobe.encoders.device import resolve_device
-    from layerprobe.encoders.loading import resolve_all
+    from layerprobe.encoders.identity import resolve_all
 
     if model.device != "auto":
         resolve_device(model.device)  # before reading data

@@ -117,7 +117,7 @@ class Call:
         def named(line: str) -> str:
             return line if line.partition(":")[0].endswith(of) else f"{of}: {line}"
 
-        from layerprobe.extraction.readability import data_quality, tokenizer_cautions
+        from layerprobe.extraction.check import data_quality, tokenizer_cautions
         from layerprobe.tasks.kind import KINDS
         from layerprobe.tasks.splitting import about_splits
         from layerprobe.tasks.values import Task

@@ -17,7 +17,7 @@ from layerprobe.comparison.differences import Differences, compare_results
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import EMBEDDED, current, in_parts, part
 from layerprobe.encoders.device import float64_device, resolve_device
-from layerprobe.encoders.loading import ModelLike, resolve_all
+from layerprobe.encoders.identity import ModelLike, resolve_all
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as

@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
-from layerprobe.encoders.architecture import count_weights, refusal, truncated_configs
+from layerprobe.encoders.architecture import Stack, count_weights, model_from_config, refusal, truncated_configs
 from layerprobe.encoders.batching import (
     Batch,
+    ImageReader,
+    PreparedImages,
     TokenizedTexts,
     collate,
     difference,
+    prepare_images,
+    probe_images,
     prompt_lengths,
     read_by_model,
     tokenize,
 )
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
-from layerprobe.encoders.stack import Stack, model_from_config
-from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
 from layerprobe.encoders.vocabulary import write_whole
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number

@@ -12,14 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.adapters import unwrapped
-from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class
-from layerprobe.encoders.batching import Batch, difference
+from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class, place_like
+from layerprobe.encoders.batching import Batch, difference, is_image_processor, probe_images
 from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
 from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.encoders.recipe import plain_tokens
-from layerprobe.encoders.stack import place_like
-from layerprobe.encoders.vision import is_image_processor, probe_images
 from layerprobe.errors import ModelError
 from layerprobe.rng import Undrawn, drawing, without_autocast
 
@@ -206,3 +203,15 @@ def batches_for(model: PreTrainedModel, tokenizer: Any, *, positions: int | None
         rows["token_type_ids"] = torch.zeros_like(ids)
     parts = ((slice(1), slice(None)), (slice(1, None), slice(8) if right else slice(-8, None)))
     return [{name: values[part].to(model.device) for name, values in rows.items()} for part in parts]
+
+
+def unwrapped(model: object) -> object:
+    """Return the model inside `torch.compile` and wrappers for several devices."""
+    while isinstance(model, nn.Module):
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if inner is None:
+            break
+        model = inner
+    return model

@@ -1,527 +1,77 @@
-"""From a model's name to a loaded encoder. Knows the hub, local folders, and their errors."""
+"""From a located model to a loaded encoder, checked at its first use, here or in workers. Knows no job."""
 
 import contextlib
 import copy
-import hashlib
-import json
+import gc
 import logging
-import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from huggingface_hub.utils.tqdm import enable_progress_bars
-from torch import nn
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from huggingface_hub import try_to_load_from_cache
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.adapters import MERGE, adapted_name, adapted_revision, with_adapter
+from layerprobe.checks import check_extra
+from layerprobe.context import report
 from layerprobe.encoders.architecture import (
     auto_class,
-    blocks_first,
-    cache_text,
-    check_supported,
     count_blocks,
     count_parameters,
     empty_model,
+    find_stack,
     known_class,
-    modality,
+    model_with_blocks,
     pooler_option,
     refusal,
-    tower_configs,
-    truncated_configs,
 )
-from layerprobe.encoders.batching import Prepared, collate, read_by_model
-from layerprobe.encoders.device import DTYPES, computed_on, dtype_name, resolve_device
-from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, PROBE_TEXTS, Encoder, is_padding_invariant, tokenize_for
-from layerprobe.encoders.failures import class_names, first_sentence, model_errors
-from layerprobe.encoders.in_memory import (
-    LoadedModel,
-    batches_for,
-    check_copy,
-    content_digest,
-    ids_digest,
-    is_loaded,
-    model_and_tokenizer,
-    rebuild,
+from layerprobe.encoders.batching import (
+    Batch,
+    ImageReader,
+    ModelInputs,
+    collate,
+    difference,
+    prepare_images,
+    probe_images,
+    read_by_model,
 )
-from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, Pooling
-from layerprobe.encoders.recipe import (
-    Recipe,
-    SentenceModel,
-    configured_recipe,
-    default_recipe,
-    encoder_folder,
-    lacking_tokens,
-    loaded_recipe,
-    tried_recipe,
-    use_lower_case,
-    with_end_token,
+from layerprobe.encoders.device import DTYPES, LIBRARIES, computed_on, dtype_name, resolve_device
+from layerprobe.encoders.encoder import (
+    PROBE_TEXTS,
+    Encoder,
+    TruncatedEncoder,
+    float32_attention,
+    is_padding_invariant,
+    tokenize_for,
 )
-from layerprobe.encoders.stack import check_blocks, find_stack, model_with_blocks
-from layerprobe.encoders.vision import ImageReader, is_image_processor, prepare_images, probe_images
-from layerprobe.encoders.vocabulary import config_with_tokens, keep_tokens, read_whole, with_tokens
-from layerprobe.errors import DataError, ModelError, option
-from layerprobe.files.atomic import file_sha256, from_home, known_sha256, readable_size
-from layerprobe.files.folders import SUMS, folder_problems
-from layerprobe.files.images import Modality, Readable, pillow
-from layerprobe.files.inputs import DATA, is_path, similar_file
-from layerprobe.names import is_generic, short_name, without_password
-from layerprobe.process import MAKING_MODELS, silence_if, use_one_thread_if_forked, while_needed
-from layerprobe.rng import drawing, plain_torch
+from layerprobe.encoders.failures import WEIGHT_FILES, model_errors, one_line_errors, quiet_transformers
+from layerprobe.encoders.identity import (
+    MERGE,
+    ModelLike,
+    Resolved,
+    adapted_revision,
+    folder_digest,
+    position_limit,
+    resolve,
+)
+from layerprobe.encoders.in_memory import content_digest, rebuild
+from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
+from layerprobe.encoders.vocabulary import keep_tokens
+from layerprobe.errors import DataError, ModelError, StoreError, WorkerError, option
+from layerprobe.files.atomic import known_sha256, readable_size
+from layerprobe.files.images import Readable
+from layerprobe.files.serialisation import digest
+from layerprobe.jobs.crew import HERE, Share, Workers
+from layerprobe.process import MAKING_MODELS, silence_if
+from layerprobe.rng import drawing, plain_torch, without_autocast
+from layerprobe.store.store import Store
+from layerprobe.versions import FIRST_USE_VERSION
 
-logger = logging.getLogger(__name__)
-
-# Without files, transformers 5 makes a tokenizer of special tokens and at most two others.
-FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
-TOKENIZER_SETTINGS = "tokenizer_config.json"
-WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
-NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
-IN_MEMORY = "(in memory)"
-"""Source of a loaded model; no folder or hub id has this name."""
-TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
-"""Suffixes for the towers of a model with two towers."""
-NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resolved:
-    """A located model, not loaded: enough to identify everything that numbers depend on."""
-
-    asked: Model
-    """The request: name, display name, and how the model is loaded and run."""
-    source: str
-    """Hub id or folder, without the revision."""
-    revision: str
-    """Resolved commit, or the content digest of a local folder."""
-    config: PreTrainedConfig
-    tokenizer: Any
-    """Tokenizer or image processor."""
-    tokenizer_digest: str
-    """sha256 of everything that determines the model's input."""
-    pinned: dict[str, Any]
-    """Arguments of every from_pretrained call: the commit, and whether the model's own code runs."""
-    loaded: PreTrainedModel | None = None
-    """The encoder of a loaded model; None: weights are read from the source."""
-    modality: Modality = "text"
-    """Kind of input: texts or images."""
-    towers: tuple[Modality, ...] = ()
-    """Kinds of input of the model's towers, including this one; empty for a model with one tower."""
-    adapter: Path | None = None
-    """Folder of an adapter to merge into the weights."""
-    whole: PreTrainedConfig | None = None
-    """Configuration with all blocks and tokens, if some are removed."""
-    n_tokens: int | None = None
-    """Size of the full vocabulary, if tokens are removed."""
-    recipe: Recipe = field(default_factory=Recipe)
-    """Default way to turn texts into embeddings."""
-
-    @property
-    def name(self) -> str:
-        """Hub id, id@revision or folder, as requested."""
-        return str(self.asked.name)
-
-    @property
-    def label(self) -> str:
-        """Display name: as requested, or the name, with the seed of random weights."""
-        return self.asked.label
-
-    @property
-    def pooling(self) -> Pooling:
-        """Pooling of token states: as requested, or from the model's own configuration."""
-        return self.asked.pooling or self.recipe.pooling
-
-    @property
-    def max_length(self) -> int | None:
-        """Length at which texts are truncated: as requested, or the model's own if below the usual default."""
-        length = self.recipe.max_length
-        if self.asked.max_length is None and length is not None and length < DEFAULT_MAX_LENGTH:
-            return length
-        return self.asked.max_length
-
-    @property
-    def limit(self) -> int:
-        """Length at which texts are truncated, equal to `Encoder.limit` of the loaded model."""
-        positions = known_positions(self.config, trust_remote_code=self.pinned["trust_remote_code"])
-        lengths = self.max_length or DEFAULT_MAX_LENGTH, self.tokenizer.model_max_length, positions
-        return int(min(length for length in lengths if length is not None))
-
-    @property
-    def prompt(self) -> str:
-        """Prefix of every text."""
-        return self.recipe.prompt if self.asked.prompt is None else self.asked.prompt
-
-    @property
-    def retrieval_prompts(self) -> tuple[str, str]:
-        """Prefixes of queries and of documents instead, if their task has no prompts."""
-        configured = self.recipe.retrieval_prompts if self.asked.prompt is None else None
-        return configured or (self.prompt, self.prompt)
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the forward pass, with `auto` resolved."""
-        return dtype_name(self.asked.dtype, resolve_device(self.asked.device))
-
-    @property
-    def computed_on(self) -> str:
-        """Kind of device and precision, on which results of training depend besides the model."""
-        return computed_on(self.asked)
-
-    @property
-    def settled(self) -> Model:
-        """Options as requested, completed by the resolved ways of reading texts."""
-        usual = DEFAULTS.like(self.asked)
-        return replace(usual, pooling=self.pooling, max_length=self.max_length, prompt=self.prompt)
-
-    def with_options(self, **changes: Any) -> "Resolved":
-        """Return the same model with other options."""
-        return replace(self, asked=replace(self.asked, **changes))
-
-    @property
-    def naming(self) -> dict[str, Any]:
-        """Display name, source if it differs from the name, and blocks if some were removed.
-
-        These are fields of a `ModelDescription`.
-        """
-        source = None if self.asked.display_name is None and self.asked.tokens is None else self.name
-        vocabulary = None if self.asked.tokens is None else (len(self.asked.tokens), self.n_tokens)
-        return {"name": self.label, "source": source, "blocks": self.asked.blocks, "vocabulary": vocabulary}
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Everything that the model's numbers depend on, as plain values under the names of `StoreKey`'s fields."""
-        kwargs = self.asked.model_kwargs
-        return {
-            "revision": self.revision,
-            "tokenizer": self.tokenizer_digest,
-            "random_init": self.asked.random_init,
-            **({"model_kwargs": json.dumps(kwargs, sort_keys=True, default=str)} if kwargs else {}),
-            # a checkpoint's own code can differ from transformers' code
-            "trust_remote_code": self.pinned["trust_remote_code"],
-            **({} if self.asked.blocks is None else {"blocks": self.asked.blocks}),
-        }
-
-    @property
-    def store_identity(self) -> dict[str, Any]:
-        """`identity` with the hub id, which names stored data; a folder is identified by its content only."""
-        return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
-
-    def with_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
-        """Return the model with only some of its blocks; ModelError if it lacks one of them."""
-        whole = self.whole or self.config
-        if blocks is not None:
-            check_blocks(whole, blocks, name=self.name)
-        kept = None if blocks is None or len(blocks) == count_blocks(whole) else tuple(blocks)
-        return self._cut(whole, replace(self.asked, blocks=kept))
-
-    def with_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
-        """Return the model with only some of its tokens; ModelError if its vocabulary cannot be reduced."""
-        if self.asked.tokens is not None:
-            raise ModelError(f"expected a model with all of its tokens, got {self.label}")
-        if self.modality != "text":
-            raise ModelError(f"expected a text model to remove tokens from, got {self.label}, which reads images")
-        cut, n_tokens = with_tokens(self.tokenizer, tokens, name=self.name), len(self.tokenizer.get_vocab())
-        digest = hashlib.sha256(f"{_tokenizer_digest(cut)} of {self.tokenizer_digest}".encode()).hexdigest()
-        read_otherwise = replace(self, tokenizer=cut, tokenizer_digest=digest, n_tokens=n_tokens)
-        return read_otherwise._cut(self.whole or self.config, replace(self.asked, tokens=tuple(tokens)))
-
-    def _cut(self, whole: PreTrainedConfig, asked: Model) -> "Resolved":
-        config = whole if asked.tokens is None else config_with_tokens(whole, asked.tokens)
-        if asked.blocks is not None:
-            config = next(truncated_configs(blocks_first(config, asked.blocks), len(asked.blocks)))
-        return replace(self, config=config, asked=asked, whole=None if config is whole else whole)
-
-
-ModelLike = str | os.PathLike[str] | Model | Resolved | LoadedModel
-"""A model argument: a name, a folder, a `Model`, a resolved checkpoint, or a loaded model:
-`(model, tokenizer)` of transformers, or a `SentenceTransformer`, whose model and tokenizer are used."""
-
-
-def resolve(model: ModelLike, *, items: Readable | None = None, like: Model = DEFAULTS) -> Resolved:
-    """Return a model's configuration and tokenizer, without its weights, at a fixed commit.
-
-    Code from the checkpoint runs if the options allow it. A resolved model is returned unchanged. A loaded
-    model is identified by its content, so that its stored results are found again; it is never changed. A name or
-    folder alone uses the options of `like`.
-
-    Of a model with two towers, such as CLIP, the image tower is used for images and the text tower for texts and for
-    unspecified `items`; a name ending in `:image` or `:text` selects one.
-    """
-    use_one_thread_if_forked()
-    reads: Modality | None = "image" if items == "captioned" else items
-    if not isinstance(model, Resolved):
-        resolved = _resolved(Model.of(model, like), reads)
-    elif reads != model.modality and reads in model.towers:
-        resolved = _resolved(model.asked, reads)
-    else:
-        resolved = model
-    if reads not in (None, resolved.modality) and items != "captioned":
-        other = "an image encoder, such as ViT, DINOv2 or CLIP" if reads == "image" else "a text encoder, such as BERT"
-        raise DataError(
-            f"{resolved.label} reads {resolved.modality}s, got {items}s: give {resolved.modality}s, or {other}"
-        )
-    return resolved
-
-
-def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Resolved]:
-    """Resolve several models; those given by name alone use the options of the first."""
-    first = resolve(models[0], items=items)
-    others = [
-        Model(os.fspath(model), end_token=first.asked.end_token).like(first.asked)
-        if isinstance(model, str | os.PathLike)
-        else model
-        for model in models[1:]
-    ]
-    return [first, *(resolve(model, items=items, like=first.asked) for model in others)]
-
-
-def _resolved(model: Model, reads: Modality | None) -> Resolved:
-    if is_loaded(model.name):
-        resolved = _resolved_in_memory(model)
-    elif isinstance(model.name, str):
-        resolved = _resolved_by_name(model, reads)
-    else:
-        raise ModelError(
-            "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
-            f"module is a model of transformers, got {_named_types(model.name)}"
-        )
-    resolved = resolved if model.tokens is None else resolved.with_tokens(model.tokens)
-    return resolved if model.blocks is None else resolved.with_blocks(model.blocks)
-
-
-def _named_types(value: object) -> str:
-    """Describe the type of an invalid model; for adapters around a model, advise to merge them."""
-    if not isinstance(value, tuple):
-        return f"a {type(value).__name__}"
-    adapted = any(hasattr(part, "merge_and_unload") for part in value)
-    advice = ": pass (model.merge_and_unload(), tokenizer)" if adapted else ""
-    return f"a tuple of {' and '.join(type(part).__name__ for part in value) or 'nothing'}{advice}"
-
-
-def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
-    name, trust_remote_code = model.full_name, model.trust_remote_code
-    tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
-    source, revision = split_name(name)
-    root, is_folder = source, Path(source).is_dir()
-    if not is_folder and is_path(source):
-        raise ModelError(_explanation(name, FileNotFoundError()))
-    with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
-        # transformers 5.23 does not store the commit in configurations; the hub's cache has a folder per commit
-        if is_folder:
-            for problem in folder_problems(Path(source)):
-                advice = f"recreate the folder, or remove its {SUMS} if you changed the model yourself"
-                raise ModelError(f"{problem}: {advice}")
-            source = str(encoder_folder(Path(source)))
-            if adapted := adapted_name(Path(source)):
-                return _with_adapter(model, root, Path(source), adapted)
-        hub = {name: value for name in _HUB if (value := getattr(model, name))}
-        config_file = source if is_folder else hf_hub_download(source, "config.json", revision=revision, **hub)
-        folder = Path(source) if is_folder else Path(config_file).parent
-        commit = None if is_folder else folder.name
-        # configuration, tokenizer and weights all come from this commit
-        pinned = {"revision": commit, "trust_remote_code": trust_remote_code, **hub}
-        config = AutoConfig.from_pretrained(source, **pinned)
-        if not trust_remote_code:
-            _refuse_kernels(config, name)
-        towers = tower_configs(config)
-        if tower and tower not in towers:
-            raise ModelError(f"{source} has no separate {tower} tower: use its name without {name[-len(tower) - 1 :]}")
-        if towers:
-            chosen = tower or read_as
-            config = towers[chosen if chosen in towers else min(towers, key="image".__eq__)]
-        check_supported(config)
-        reads, recipe = modality(config), Recipe()
-        if reads == "image":
-            try:
-                pillow()
-            except DataError as error:
-                raise ModelError(str(error)) from error
-            how = {"backend": "pil"} | pinned | model.processor_kwargs
-            tokenizer = _from_pretrained(transformers.AutoImageProcessor, name, source, how, "preprocessor_config.json")
-        else:
-            default = default_recipe(config, trust_remote_code=trust_remote_code)
-            tokenizer, recipe = _text_reader(model, source, root, pinned, default)
-    if getattr(config, "vision_use_head", False):
-        config.vision_use_head = False  # a pooler under another name
-    return Resolved(
-        asked=_named(model, root),
-        source=source,
-        revision=commit or folder_digest(Path(source)),
-        config=config,
-        tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
-        pinned=pinned,
-        modality=reads,
-        towers=() if tower else tuple(towers),
-        recipe=recipe,
-    )
-
-
-def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str | None]) -> Resolved:
-    """Return the base model of a folder's adapter, read as the folder's configuration says, if it does."""
-    name, revision = adapted
-    try:
-        bare = _resolved_by_name(replace(model, name=name, revision=revision, display_name=None), "text")
-    except ModelError as error:
-        raise ModelError(f"{folder} has an adapter for {name}: {error}") from error
-    tokenizer, recipe = bare.tokenizer, bare.recipe
-    if (folder / TOKENIZER_SETTINGS).is_file():
-        pinned = {**bare.pinned, "revision": None}
-        default = default_recipe(bare.config, trust_remote_code=model.trust_remote_code)
-        tokenizer, recipe = _text_reader(model, str(folder), root, pinned, default)
-    return replace(
-        bare,
-        asked=_named(model, root),
-        revision=adapted_revision(bare.revision, folder),
-        tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
-        recipe=recipe,
-        adapter=folder,
-    )
-
-
-def _named(model: Model, root: str) -> Model:
-    """Return the requested model with its full name, and all of its blocks."""
-    folder, called = Path(root), model.display_name or None
-    # `model` or `.` do not identify the folder
-    if not called and folder.is_dir() and len(folder.parts) <= 1:
-        bare = folder.name in ("", "..") or is_generic(folder.name)
-        called = short_name(str(folder.resolve())) if bare else None
-    return replace(model, name=model.full_name, revision=None, display_name=called, blocks=None, tokens=None)
-
-
-def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], default: Recipe) -> tuple[Any, Recipe]:
-    """Return the tokenizer in a folder or a repository, and the recipe of the configuration beside it."""
-    name = model.full_name
-    files, how = "tokenizer.json or a vocabulary file", pinned | model.processor_kwargs
-    tokenizer = _usable(name, _from_pretrained(AutoTokenizer, name, source, how, files))
-    read_whole(tokenizer, partial(_beside, source, pinned))
-    configured = configured_recipe(partial(_beside, root, pinned), name)
-    settings = _beside(source, pinned, TOKENIZER_SETTINGS)
-    tokenizer, recipe = _apply_recipe(tokenizer, configured, default, settings, end_token=model.end_token)
-    if model.end_token and not recipe.end_token:
-        last, bare = (tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
-        if last == bare:
-            raise ModelError(
-                f"the tokenizer of {name} cannot append an end token: expected a fast tokenizer with such "
-                f"a token, or no {option('end_token', True)}"
-            )
-    return tokenizer, recipe
-
-
-def _from_pretrained(auto: Any, name: str, source: str, options: dict[str, Any], files: str) -> Any:
-    """Return a model's tokenizer or image processor; ModelError if its files cannot be loaded."""
-    try:
-        return auto.from_pretrained(source, **options)
-    except Exception as error:  # transformers raises all kinds of errors, from OSError to TypeError
-        if class_names(error) & NO_NETWORK:
-            raise
-        what = "tokenizer" if auto is AutoTokenizer else "image processor"
-        raise ModelError(
-            f"the {what} of {name} cannot be loaded: {first_sentence(error)}; expected {files} next to the model"
-        ) from error
-
-
-_HUB = ("token", "local_files_only")
-"""Options of every request to the hub."""
-
-
-def _beside(source: str, pinned: dict[str, Any], file: str) -> Path | None:
-    """Return the path of a file beside a model; None if there is none."""
-    commit = pinned["revision"]
-    if commit is None:
-        path = Path(source, file)
-        return path if path.is_file() else None
-    # every call would request a missing file again
-    if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
-        return None
-    try:
-        hub = {name: pinned[name] for name in _HUB if name in pinned}
-        return Path(hf_hub_download(source, file, revision=commit, **hub))
-    except LocalEntryNotFoundError:
-        logger.warning(
-            "%s of %s is not in the local hub cache, and the hub cannot be reached: it is treated as missing; "
-            "connect once, or set %s and %s",
-            file,
-            source,
-            option("pooling"),
-            option("prompt"),
-        )
-    except EntryNotFoundError:
-        pass
-    return None
-
-
-def _apply_recipe(
-    tokenizer: Any, configured: Recipe | None, default: Recipe, settings: Path | None, *, end_token: bool | None
-) -> tuple[Any, Recipe]:
-    """Return the tokenizer as the model uses it, and the default way to turn states into embeddings."""
-    causal, end = default.causal, ""
-    recipe = replace(configured or default, causal=causal)
-    if causal and tokenizer.padding_side != "right":
-        # padding on the right changes nothing; on the left it would shift positions
-        tokenizer.padding_side = "right"
-    if isinstance(recipe.source, SentenceModel) and recipe.source.reading.get("do_lower_case"):
-        use_lower_case(tokenizer)
-    if recipe.max_length is not None and recipe.max_length > tokenizer.model_max_length:
-        tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
-    if end_token or (end_token is None and causal and configured is None):
-        tokenizer, end = with_end_token(tokenizer)
-    promises: dict[str, Any] = {}
-    with contextlib.suppress(FileNotFoundError, ValueError):  # loading reports a garbled file
-        promises = {} if settings is None else json.loads(settings.read_bytes())
-    return tokenizer, replace(recipe, end_token=end, lacking=lacking_tokens(tokenizer, promises))
-
-
-def _resolved_in_memory(asked: Model) -> Resolved:
-    model, tokenizer = model_and_tokenizer(asked.name)
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    # its code, if any, is already running
-    trusted = type(model.config).__module__.startswith("transformers_modules")
-    check_supported(model.config)
-    if known_class(model.config) is None and not trusted:
-        config, of_model = type(model.config).__name__, type(model).__name__
-        raise ModelError(
-            f"transformers has no model for the {config} of {name}: register yours first with "
-            f"AutoModel.register({config}, {of_model}), so that it can be truncated"
-        )
-    tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
-    if is_image_processor(tokenizer) != (reads == "image"):
-        needed = "an image processor" if reads == "image" else "a tokenizer"
-        raise ModelError(f"{name} reads {reads}s: expected {needed} with it, got a {type(tokenizer).__name__}")
-    tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
-    fresh = rebuild(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
-    content = content_digest(fresh)
-    batches = batches_for(model, tokenizer, positions=position_limit(model))
-    behaviour, recipe = check_copy(asked.name, fresh, batches, name=name), Recipe()
-    if reads == "text":
-        configured = None if isinstance(asked.name, tuple) else loaded_recipe(asked.name)
-        behaviour += ids_digest(asked.name, tokenizer, name=name)
-        default = tried_recipe(lambda: fresh)
-        place = tokenizer.name_or_path
-        settings = _beside(place, {"revision": None}, TOKENIZER_SETTINGS) if place else None
-        tokenizer, recipe = _apply_recipe(tokenizer, configured, default, settings, end_token=None)
-    return Resolved(
-        asked=replace(asked, name=name, blocks=None, tokens=None),
-        source=IN_MEMORY,
-        revision=f"{content}-{behaviour}",
-        config=copy.deepcopy(model.config),
-        tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
-        pinned={"revision": None, "trust_remote_code": trusted},
-        loaded=model,
-        modality=reads,
-        recipe=recipe,
-    )
 
 
 @plain_torch()
@@ -561,7 +111,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
     reader, max_length = None, None
     if checkpoint.modality == "image":
         reader = _image_reader(model, tokenizer, name=checkpoint.label)
-        probe: Prepared = prepare_images(reader, probe_images())
+        probe: ModelInputs = prepare_images(reader, probe_images())
     else:
         model.config.use_cache = share and getattr(model.config, "use_cache", False)
         limits = [tokenizer.model_max_length, position_limit(model)]
@@ -643,25 +193,6 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
     return reader
 
 
-def split_name(name: str) -> tuple[str, str | None]:
-    """Split `name` into the folder or hub id and the revision, without a tower; ~ is the user's home.
-
-    Examples:
-        >>> split_name("google/electra-base-discriminator@main")
-        ('google/electra-base-discriminator', 'main')
-    """
-    if name.endswith(tuple(TOWERS)):
-        name = name.rpartition(":")[0]
-    path = from_home(name)
-    name = str(path) if name.startswith("~") else name
-    if Path(name).is_dir():
-        return name, None
-    source, _, revision = name.partition("@")
-    if revision and Path(source).is_dir():
-        raise ModelError(f"a local folder has no revisions: expected {source} or a hub id, got {name}")
-    return source, revision or None
-
-
 def load_weights(
     auto: Any, checkpoint: Resolved, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
@@ -737,70 +268,6 @@ def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedMo
     return copy.deepcopy(shared).requires_grad_(True).float()
 
 
-def _usable(name: str, tokenizer: Any) -> Any:
-    """Return a tokenizer that can pad; raise ModelError if it has no words."""
-    if not isinstance(tokenizer.model_max_length, int | float):
-        raise ModelError(
-            f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
-        )
-    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
-    if len(words) < FEWEST_WORDS:
-        raise ModelError(
-            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    return tokenizer
-
-
-@cache_text
-def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
-    """Return `position_limit` for a configuration, without making the model's weights."""
-    with torch.device("meta"):
-        return position_limit(empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code))
-
-
-def position_limit(model: PreTrainedModel) -> int | None:
-    """Return the number of positions of a model; None if it has no limit."""
-    positions = None
-    with contextlib.suppress(NotImplementedError):  # XLNet's configuration raises this: it has no limit
-        positions = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa and models like it count positions from the one after padding
-        tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
-        paddings = [table.padding_idx for table in tables]
-        return positions - max((index + 1 for index in paddings if index is not None), default=0)
-    return None
-
-
-def _tokenizer_digest(tokenizer: Any) -> str:
-    """Return a sha256 of everything that determines a model's input tokens or pixels."""
-    if is_image_processor(tokenizer):
-        settings = {name: value for name, value in tokenizer.to_dict().items() if not name.startswith("_")}
-        text = json.dumps([type(tokenizer).__name__, settings], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
-    else:
-        rules = json.loads(backend.to_str())
-        rules.pop("truncation", None), rules.pop("padding", None)  # overwritten by every call
-    names = ("model_max_length", "truncation_side", "padding_side", "model_input_names")
-    settings = {name: getattr(tokenizer, name) for name in names}
-    text = json.dumps([rules, tokenizer.special_tokens_map, settings], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tokenizer in Python; for files the content, not the path."""
-    places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
-    settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
-    files = {k: value for k, value in settled.items() if k.endswith("_file")}
-    return settled | {
-        k: file_sha256(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
-    }
-
-
 def _config_in_cache(source: str, revision: str | None) -> Path | None:
     """Return the path of a downloaded model's configuration in the hub's cache."""
     path: Any = None
@@ -822,109 +289,193 @@ def _check_downloaded(name: str, source: str, revision: str | None) -> None:
                 )
 
 
-def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
-    """Raise ModelError if a configuration requests attention code from the hub that was not allowed."""
-    parts = (config, *(getattr(config, part) for part in getattr(config, "sub_configs", ()) if hasattr(config, part)))
-    for part in parts:
-        attention = getattr(part, "_attn_implementation", None)
-        if isinstance(attention, str) and "/" in attention:
-            raise ModelError(
-                f"{name} requests attention code from {attention}: review it, then allow it with "
-                f"{option('trust_remote_code', True)}, "
-                "or remove it from config.json"
-            )
+def with_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """Merge the adapter in a folder into the weights of a model, and return the model with its original modules.
 
-
-def folder_digest(folder: Path) -> str:
-    """Return a sha256 of a local model's configuration, weights under any name, and code.
-
-    Two checkpoints of the same shape have equal headers and sizes, so the bytes themselves are hashed.
+    Raises:
+        MissingPackageError: If peft is not installed.
+        ModelError: If weights are missing, or this kind of adapter cannot be merged.
     """
-    total = hashlib.sha256()
-    for pattern in ("config.json", "*.safetensors", "*.bin", "*.py"):
-        for file in sorted(folder.glob(pattern)):
-            total.update(bytes.fromhex(known_sha256(file)))
-    return f"sha256:{total.hexdigest()[:32]}"
+    check_extra("lora", needed_by=f"the adapter in {folder}")
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    before: Any = {name: type(module) for name, module in model.named_modules()}
+    report = model.load_adapter(str(folder))
+    if report.missing_keys:
+        missing = sorted(report.missing_keys)
+        raise ModelError(f"the adapter in {folder} lacks {len(missing)} of its weights (such as {missing[0]})")
+    for name, layer in [*model.named_modules()]:
+        if isinstance(layer, BaseTunerLayer):
+            layer.merge()
+            model.set_submodule(name, layer.get_base_layer())
+    if {name: type(module) for name, module in model.named_modules()} != before:
+        raise ModelError(f"the adapter in {folder} cannot be merged by layerprobe: {MERGE}")
+    model._hf_peft_config_loaded = False
+    del model.peft_config
+    return model.requires_grad_(True)
 
 
-# ---- errors ----------------------------------------------------------------------------------------------
+TRUNCATION_TOLERANCE = 1e-4
+"""Largest difference, as a share of the layer's largest feature."""
 
 
-@contextlib.contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
-    """Turn errors of transformers and of the hub into one line with advice."""
+def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int | None = None) -> Batch:
+    """Return texts of unequal lengths, or images, for checking a model."""
+    probes = encoder.probes[:n_texts]
+    return collate(encoder.tokenize(probes, max_length=max_length), range(len(probes)), encoder.device)
+
+
+@without_autocast()
+@torch.inference_mode()
+def look(encoder: Encoder) -> str:
+    """Return why the layers of one pass differ from the outputs of truncated models; empty if they match.
+
+    They are compared on a short batch in float32.
+    States that are not finite count as equal here: they are reported where they are used.
+    """
+    batch = probe_batch(encoder, n_texts=2, max_length=16)
+    with float32_attention(encoder.model):
+        states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
+        errors = truncation_errors(encoder, states, batch)
+    wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
+    listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+    if len(wrong) == len(errors) > 1:
+        listed = "all layers"  # blocks that run several times have other layer numbers
+    return f"its layers differ from the outputs of truncated models ({listed})" if wrong else ""
+
+
+@torch.inference_mode()
+def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> dict[int, float]:
+    """Return the difference of truncated models' states, by layer, as a share of the largest feature.
+
+    NaN if states are not finite.
+    """
+    mask, errors = batch["attention_mask"].bool(), {}
+    report("checking layers", 0, 1)  # a brief part of the current task
+    for layer, expected in enumerate(states):
+        errors[layer] = difference(TruncatedEncoder(encoder, layer, share=True)(batch), expected, mask)
+    return errors
+
+
+logger = logging.getLogger(__name__)
+
+
+def load(checkpoint: Resolved) -> Encoder:
+    """Load the weights of a checkpoint; at its first use, compare its layers with truncated models."""
+    return first_use(checkpoint) or load_encoder(checkpoint)
+
+
+def first_use(model: Resolved) -> Encoder | None:
+    """Refuse a model whose layers differ from its truncations; return the encoder if it was loaded for the check.
+
+    The result is stored by everything it depends on: the model, the attention, the kind of device, and the libraries'
+    versions.
+    """
+    store, encoder = Store(model.asked.cache_dir), None
+    key = digest(
+        {
+            **model.store_identity,
+            "attn": model.asked.attn,
+            "device": resolve_device(model.asked.device).type,
+            "version": FIRST_USE_VERSION,
+            **LIBRARIES,
+        }
+    )
+    reason = store.load_result("first-use", key, str)
+    if reason is None:
+        encoder = load_encoder(model)
+        reason = look(encoder)
+        try:
+            store.save_result("first-use", key, reason)
+        except StoreError as error:
+            logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
+    if reason:
+        raise refusal(model.label, reason)
+    return encoder
+
+
+def choose_workers(
+    options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
+) -> Workers:
+    """Return the workers for jobs with these options in these folders: `local` ones, or a Ray cluster if given."""
+    if ray is None and local == "here":
+        return Workers(count=count)
+    device = resolve_device(options.device)
+    gpus = torch.cuda.device_count() if str(device) == "cuda" else 0
+    return Workers(
+        executor=local if ray is None else "ray",
+        count=count,
+        devices=tuple(f"cuda:{i}" for i in range(gpus)) or (str(device),),
+        address=ray,
+        folders=folders,
+    )
+
+
+def leave_gpus() -> None:
+    """Free GPU memory of models that this process no longer uses, before workers load theirs."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def taken_over(options: Model, computes: str, share: Share) -> Model:
+    """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
+
+    `computes` is what `computed_on` says where the work was begun.
+    """
+    if share.device is None or share.threads is None:
+        return options
+    options = replace(options, device=share.device)
     try:
-        yield
-    except ModelError:
-        raise
-    except Exception as error:  # damaged files raise all kinds of errors, from SafetensorError to TypeError
-        raise ModelError(_explanation(name, error)) from error
-
-
-def _explanation(name: str, error: BaseException) -> str:
-    source, revision = split_name(name)
-    folder = Path(source)
-    kinds = class_names(error)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", source)
-            hides = " (it hides the Hub's model of that name)" if hub_id else ""
-            return f"the folder {name} has no config.json{hides}: expected a Hugging Face checkpoint"
-        if not any(file for pattern in (*WEIGHT_FILES, "*.index.json") for file in folder.glob(pattern)):
-            return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
-    elif is_path(source):
-        kind = "file" if source.lower().endswith(DATA) else "folder"
-        advice = "expected a folder with a checkpoint, or a hub id such as org/name"
-        return f"there is no {kind} {name}: {advice}{similar_file(source)}"
-    elif "RevisionNotFoundError" in kinds:
-        return f"{source} has no revision {revision}: expected a branch, tag or commit of the hub repository"
-    elif "GatedRepoError" in kinds:
-        return f"{source} is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
-    elif "RepositoryNotFoundError" in kinds:
-        return f"there is no model {source} on the hub, and no folder of that name: check the spelling, or set HF_TOKEN"
-    elif kinds & NO_NETWORK:
-        offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
-        reason = f"the hub cannot be reached{offline}"
-        if "FileMetadataError" in kinds:
-            address = without_password(constants.ENDPOINT)
-            reason = f"the answer at {address} does not come from the hub (a proxy, or a login page)"
-        return f"{source} is not in the local hub cache and {reason}: connect once, or give a local folder"
-    elif "HfHubHTTPError" in kinds:
-        return (
-            f"{source} cannot be loaded: {first_sentence(error)}: try again later, or set HF_HUB_OFFLINE=1, which "
-            "uses downloaded files"
+        here = computed_on(options)
+    except ModelError as error:
+        raise WorkerError(str(error)) from error
+    if here != computes:
+        raise WorkerError(
+            f"expected to compute on {computes}, got {here}: give {option('device')} and {option('dtype')}"
         )
-    if "UnpicklingError" in kinds:
-        return f"refusing to load the weights of {name}: the file contains more than tensors, or is damaged"
-    if "trust_remote_code" in str(error):
-        return f"{name} comes with its own code: review it, then allow it with {option('trust_remote_code', True)}"
-    return f"{name} cannot be loaded: {first_sentence(error)}"
+    # two processes that both use all cores wait for each other at every step
+    torch.set_num_threads(min(share.threads, torch.get_num_threads()))
+    return options
 
 
-@while_needed
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Suppress load reports, whose important parts become errors, and bars, except for downloads on terminals.
+class SharedModel:
+    """A model that workers load, each of them once; another process resolves it again: some have code of their own."""
 
-    Also skip background requests to the hub for safetensors: the published ELECTRA has none.
-    """
-    logging_: Any = transformers.utils.logging
-    level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
-    before = os.environ.get(NO_CONVERSION)
-    try:
-        logging_.set_verbosity_error()
-        terminal = False
-        with contextlib.suppress(AttributeError, ValueError):  # stderr may be replaced by something else, or closed
-            terminal = sys.stderr.isatty()
-        logging_.disable_progress_bar()
-        if terminal:
-            enable_progress_bars()
-        os.environ[NO_CONVERSION] = "1"
-        yield
-    finally:
-        os.environ.pop(NO_CONVERSION, None)
-        if before is not None:
-            os.environ[NO_CONVERSION] = before
-        logging_.set_verbosity(level)
-        if bars:
-            logging_.enable_progress_bar()
+    def __init__(self, checkpoint: Resolved, *, items: Readable | None = None, workers: Workers = HERE) -> None:
+        if checkpoint.loaded is not None and workers.executor != "here":
+            raise DataError(
+                f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
+            )
+        # `auto` is resolved here, for all machines of a cluster
+        self.checkpoint, self.items = checkpoint, items
+        self.asked = replace(checkpoint.asked, dtype=checkpoint.dtype)
+        self._loaded_as = checkpoint.identity, checkpoint.pooling, checkpoint.prompt
+        self.computes = checkpoint.computed_on
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}
+
+    def take_over(self, share: Share) -> None:
+        """Load the model on a worker's share of a machine; WorkerError if its results would differ there."""
+        self.asked = taken_over(self.asked, self.computes, share)
+
+    @cached_property
+    def checkpoint(self) -> Resolved:
+        """The resolved checkpoint; WorkerError if it cannot be resolved here or differs from the planner's."""
+        try:
+            checkpoint = resolve(self.asked, items=self.items)
+        except ModelError as error:
+            raise WorkerError(str(error)) from error
+        if (checkpoint.identity, checkpoint.pooling, checkpoint.prompt) != self._loaded_as:
+            raise WorkerError(f"{checkpoint.label} is not the model that the work started with: start again")
+        return checkpoint
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The loaded encoder."""
+        return load(self.checkpoint)
+
+    def forget(self) -> None:
+        """Free the loaded model."""
+        self.__dict__.pop("encoder", None)

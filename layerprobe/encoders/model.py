@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from layerprobe.checks import convert_fields
-from layerprobe.encoders.backends.backend import TORCH, check_backend
+from layerprobe.encoders.backends import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
+from layerprobe.files.atomic import from_home
+from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.names import counted
 from layerprobe.store import StoreDtype
@@ -226,3 +228,25 @@ OPTIONS = tuple(field.name for field in fields(Model) if field.kw_only)
 """Fields for loading and running a model."""
 DEFAULTS = Model()
 """Default settings for loading and running."""
+
+TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
+"""Suffixes for the towers of a model with two towers."""
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Split `name` into the folder or hub id and the revision, without a tower; ~ is the user's home.
+
+    Examples:
+        >>> split_name("google/electra-base-discriminator@main")
+        ('google/electra-base-discriminator', 'main')
+    """
+    if name.endswith(tuple(TOWERS)):
+        name = name.rpartition(":")[0]
+    path = from_home(name)
+    name = str(path) if name.startswith("~") else name
+    if Path(name).is_dir():
+        return name, None
+    source, _, revision = name.partition("@")
+    if revision and Path(source).is_dir():
+        raise ModelError(f"a local folder has no revisions: expected {source} or a hub id, got {name}")
+    return source, revision or None

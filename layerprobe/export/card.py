@@ -9,10 +9,10 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from layerprobe.encoders.backends.int8 import FLOATS
+from layerprobe.encoders.engines import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.layout import Int8File, Layout, parameters_phrase
-from layerprobe.extraction.readability import tokens_phrase
+from layerprobe.extraction.check import tokens_phrase
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun

@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from layerprobe.encoders.architecture import count_blocks, pooler_option
-from layerprobe.encoders.backends.choice import USUAL_TEXTS
-from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
+from layerprobe.encoders.architecture import count_blocks, place_like, pooler_option
 from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.device import DTYPES
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
-from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import load_encoder, quiet_transformers
+from layerprobe.encoders.engines import FILES, read_int8, write_int8
+from layerprobe.encoders.failures import model_errors, quiet_transformers
+from layerprobe.encoders.graphs import USUAL_TEXTS, Graph
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
-from layerprobe.encoders.stack import place_like
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.layout import IMAGES, Int8File, Layout, check_activations, fetch_modules, write_layout
 from layerprobe.files.atomic import from_home

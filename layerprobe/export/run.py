@@ -11,17 +11,17 @@ from pathlib import Path
 
 from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class
-from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import NO_LIMIT, ModelLike, Resolved, position_limit, resolve, split_name
-from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
+from layerprobe.encoders.engines import check_int8
+from layerprobe.encoders.identity import ModelLike, Resolved, position_limit, resolve
+from layerprobe.encoders.loading import NO_LIMIT, load
+from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, split_name
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, open_source
-from layerprobe.extraction.readability import tokenizer_cautions
+from layerprobe.extraction.check import tokenizer_cautions
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.context import report
-from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import (
     CPU_BATCH_TOKENS,
     POOLED,
     Batch,
-    Prepared,
+    ModelInputs,
     TokenizedTexts,
     collate,
     copies,
@@ -32,6 +31,7 @@ from layerprobe.encoders.batching import (
 )
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
+from layerprobe.encoders.graphs import Graph
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DegenerateLayerError, StoreError, option
 from layerprobe.files.atomic import reserve
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 def embed_layers(
     encoder: Encoder,
-    texts: Prepared,
+    texts: ModelInputs,
     *,
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
@@ -125,7 +125,9 @@ def check_finite(encoder: Encoder, layers: NDArray[np.float32]) -> None:
             )
 
 
-def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.device) -> Iterator[tuple[list[int], Batch]]:
+def _collated(
+    texts: ModelInputs, batches: Iterator[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], Batch]]:
     """Yield rows and their batch on the device; for CUDA, the next batch is prepared meanwhile.
 
     On a CPU that takes 0.5 % of the time of a pass, and a thread would compete for the pass's core.

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import one_layer
 from layerprobe.context import part
-from layerprobe.encoders.backends.backend import TORCH
-from layerprobe.encoders.backends.choice import backend_graph
-from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Prepared, digest_array
+from layerprobe.encoders.backends import TORCH
+from layerprobe.encoders.batching import ModelInputs, digest_array
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import first_use, load
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.graphs import Graph, backend_graph
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import SharedModel, choose_workers, first_use, load
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
-from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import (
     DamagedStoreError,
     DataError,
@@ -36,8 +34,8 @@ from layerprobe.errors import (
     ModelError,
     WorkerError,
 )
+from layerprobe.extraction.check import reading_cautions
 from layerprobe.extraction.embed import ahead, embed_layers, embedding_width
-from layerprobe.extraction.readability import reading_cautions
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
@@ -594,7 +592,7 @@ def _embed_and_store(
         return writer.finish()
 
 
-def _with_first(tokenized: Iterable[Prepared]) -> Iterator[tuple[Prepared, NDArray[np.intp]]]:
+def _with_first(tokenized: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, NDArray[np.intp]]]:
     """Yield the tokens of each shard, with the rows of the first texts with the same tokens, perhaps in earlier ones.
 
     Memory holds 24 bytes for each distinct text so far.
@@ -647,7 +645,7 @@ def _backend(graph: Graph | None) -> str:
     return TORCH if graph is None else graph.backend
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> Prepared:
+def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> ModelInputs:
     return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length, unpooled=key.unpooled)
 
 

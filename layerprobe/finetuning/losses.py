@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.encoders.batching import Batch, Prepared, pool
+from layerprobe.encoders.batching import Batch, ModelInputs, pool
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.metrics.scores import cosine_scores
@@ -26,7 +26,7 @@ from layerprobe.tasks.values import Items, Task
 class PreparedItems:
     """The items of a split as token ids, and as training examples of a criterion, usually one per item."""
 
-    texts: Prepared
+    texts: ModelInputs
     """The distinct texts."""
     sides: tuple[NDArray[np.int64], ...]
     """(example,) rows in `texts` of the first texts, of the second texts, and so on."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.context import report, settings
-from layerprobe.encoders.batching import Batch, Prepared, collate, copies, padded_groups, token_batches
+from layerprobe.encoders.batching import Batch, ModelInputs, collate, copies, padded_groups, token_batches
 from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
@@ -450,7 +450,7 @@ class FineTuner:
 def embed(
     encoder: Encoder,
     model: TruncatedEncoder,
-    texts: Prepared,
+    texts: ModelInputs,
     rows: Sequence[int],
     protocol: Protocol,
 ) -> list[Tensor]:
@@ -461,7 +461,7 @@ def embed(
 def read_layers(
     encoder: Encoder,
     model: TruncatedEncoder,
-    texts: Prepared,
+    texts: ModelInputs,
     rows: Sequence[int],
     readers: Sequence[Reader],
     pooling: Pooling,

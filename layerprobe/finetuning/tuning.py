@@ -24,10 +24,9 @@ from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve, resolve_all
+from layerprobe.encoders.loading import SharedModel, choose_workers, load
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of

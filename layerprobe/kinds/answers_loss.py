@@ -23,8 +23,8 @@ from layerprobe.encoders.batching import Batch, TokenizedTexts
 from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder, check_known, reads_token_types
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import token_states

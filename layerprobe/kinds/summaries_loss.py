@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from layerprobe.context import current, report
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.finetuning.losses import Criterion, PreparedItems, prepared_sides
 from layerprobe.kinds.summaries import Array, Centrality, SummaryItems, central

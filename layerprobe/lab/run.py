@@ -22,10 +22,9 @@ from layerprobe.context import current, labelled, part
 from layerprobe.embedded import TASK_SIZES, embedded_task
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.device import computed_on
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import Resolved, resolve
+from layerprobe.encoders.identity import Resolved, resolve
+from layerprobe.encoders.loading import choose_workers, load, taken_over
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import choose_workers, taken_over
 from layerprobe.errors import (
     DataError,
     LayerProbeError,

@@ -49,7 +49,7 @@ from layerprobe.stats.crossed import (
 from layerprobe.stats.values import TOLERANCE, ItemInfluences
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import ModelLike
+    from layerprobe.encoders.identity import ModelLike
     from layerprobe.tasks.values import Task
 
 CORRELATIONS = ("spearman", "pearson")

@@ -34,7 +34,7 @@ from layerprobe.tasks.tables import open_parquet, read_table
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import ModelLike
+    from layerprobe.encoders.identity import ModelLike
     from layerprobe.extraction.embeddings import Embeddings
 
 CLASSES = 20
@@ -293,7 +293,7 @@ def embedded_task(
     Returns:
         The layers, the targets with folds, and fields of the result.
     """
-    from layerprobe.encoders.loading import resolve
+    from layerprobe.encoders.identity import resolve
     from layerprobe.extraction.embeddings import extract_items, left_out_layers
 
     task = checked_task(task)

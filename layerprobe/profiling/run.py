@@ -24,15 +24,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from layerprobe.context import part, report
 from layerprobe.encoders.architecture import count_parameters
-from layerprobe.encoders.batching import Batch, pool
+from layerprobe.encoders.batching import Batch, pool, prepare_images, probe_images
 from layerprobe.encoders.device import processor
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.timing import LEAST_ROUNDS, ROUNDS, median_range, turns
-from layerprobe.encoders.vision import prepare_images, probe_images
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.adapters import prepare_model

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from layerprobe.comparison.compare import diagnostics, groups_of
 from layerprobe.context import in_parts
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, Read, distinct_texts, extract_read, extract_split, make_read
 from layerprobe.files.images import readable_as

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerprobe.checks import check_tolerance
 from layerprobe.context import current, in_parts, settings
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings

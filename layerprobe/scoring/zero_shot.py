@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
 from layerprobe.context import EMBEDDED, current, in_parts, part, report, settings
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest

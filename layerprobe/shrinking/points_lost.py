@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.backends.backend import BACKENDS, TORCH
-from layerprobe.encoders.backends.choice import timed_rounds
-from layerprobe.encoders.backends.graph import Graph, open_graph
-from layerprobe.encoders.backends.int8 import int8_graphs
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.backends import BACKENDS, TORCH
+from layerprobe.encoders.engines import int8_graphs
+from layerprobe.encoders.graphs import Graph, open_graph, timed_rounds
+from layerprobe.encoders.identity import Resolved
+from layerprobe.encoders.loading import SharedModel, load
 from layerprobe.encoders.timing import median_range
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.export.checkpoint import written_bytes
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides

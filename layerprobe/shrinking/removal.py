@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import report
-from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model, tokenize
+from layerprobe.encoders.architecture import check_blocks, count_blocks, model_with_blocks
+from layerprobe.encoders.batching import Batch, ModelInputs, collate, read_by_model, tokenize
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, float32_attention
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
-from layerprobe.encoders.stack import check_blocks, model_with_blocks
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.vocabulary import tokenizer_rules
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.images import prompted
@@ -34,7 +33,7 @@ N_TEXTS = 400
 """Most texts for measuring agreement."""
 
 
-def block_embeddings(whole: SharedModel, tokens: Prepared, blocks: Sequence[int]) -> Vectors:
+def block_embeddings(whole: SharedModel, tokens: ModelInputs, blocks: Sequence[int]) -> Vectors:
     """Return the (text, width) embeddings of tokenised texts by the model of some blocks, from forward passes."""
     encoder, how = whole.encoder, whole.checkpoint
     model = encoder.model

@@ -14,19 +14,18 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part, report
-from layerprobe.encoders.architecture import count_blocks, count_parameters, declared_dtype
-from layerprobe.encoders.backends.choice import MEASURED_TEXTS, SECONDS
-from layerprobe.encoders.backends.choice import ROUNDS as TIMING_ROUNDS
+from layerprobe.encoders.architecture import check_blocks, count_blocks, count_parameters, declared_dtype
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve
+from layerprobe.encoders.graphs import MEASURED_TEXTS, SECONDS
+from layerprobe.encoders.graphs import ROUNDS as TIMING_ROUNDS
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import SharedModel, choose_workers
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
-from layerprobe.encoders.workers import SharedModel, choose_workers
 from layerprobe.errors import DataError, option
+from layerprobe.extraction.check import missing_sentence, reading_cautions
 from layerprobe.extraction.embeddings import distinct_texts, extract
-from layerprobe.extraction.readability import missing_sentence, reading_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL

@@ -17,11 +17,11 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, TokenizedTexts, collate, copies, pool, token_batches
+from layerprobe.encoders.batching import Batch, ModelInputs, TokenizedTexts, collate, copies, pool, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.graphs import Graph
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Pooling
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, another_folder
 from layerprobe.extraction.embed import run_in_halves, token_cap
 from layerprobe.files.folders import folder_errors, new_folder
@@ -33,13 +33,13 @@ from layerprobe.tasks.kind import KINDS, Kind, Learning
 from layerprobe.tasks.values import Items
 
 Vectors = NDArray[np.float32]
-Embed = Callable[[Prepared], Vectors]
+Embed = Callable[[ModelInputs], Vectors]
 """Function from tokenised texts to (text, feature) embeddings."""
 
 
 @torch.inference_mode()
 def embedded(
-    encoder: Encoder, texts: Prepared, one: Callable[[Batch], Vectors], batch_tokens: int | None = None
+    encoder: Encoder, texts: ModelInputs, one: Callable[[Batch], Vectors], batch_tokens: int | None = None
 ) -> Vectors:
     """Embed tokenised texts batch by batch with `one`; returns (text, feature)."""
     embeddings = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
@@ -61,7 +61,7 @@ def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:
 def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
     """Return a function that embeds tokenised texts by the last layer, in torch or a graph, then maps by `dense`."""
 
-    def embed(texts: Prepared) -> Vectors:
+    def embed(texts: ModelInputs) -> Vectors:
         encoder, how = model.encoder, model.checkpoint
         last = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
 
@@ -87,7 +87,7 @@ def once(embed: Embed) -> Embed:
     """Return a function that embeds the same tokenised texts once."""
     done = dict[bytes, Vectors]()
 
-    def remembered(texts: Prepared) -> Vectors:
+    def remembered(texts: ModelInputs) -> Vectors:
         read = cast(TokenizedTexts, texts)
         key = read.ids.tobytes() + read.ends.tobytes()
         if key not in done:
@@ -97,7 +97,7 @@ def once(embed: Embed) -> Embed:
     return remembered
 
 
-def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
+def tokenized(model: SharedModel, texts: Sequence[str]) -> ModelInputs:
     """Tokenise texts for the model, with its prompt."""
     how = model.checkpoint
     return model.encoder.tokenize(prompted(how.prompt, texts), max_length=how.max_length)

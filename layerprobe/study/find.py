@@ -27,9 +27,9 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.device import resolve_device
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.loading import SharedModel, choose_workers, leave_gpus
 from layerprobe.encoders.timing import timed
-from layerprobe.encoders.workers import SharedModel, choose_workers, leave_gpus
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import extract_read, layer_span, left_out_layers, make_read
 from layerprobe.finetuning.outcomes import (

@@ -19,12 +19,12 @@ from layerprobe.checks import LEVEL, check_choice
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import EMBEDDED, in_parts, part, settings
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.in_memory import is_loaded
-from layerprobe.encoders.loading import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
+from layerprobe.extraction.check import data_quality, tokenizer_cautions
 from layerprobe.extraction.embeddings import distinct_texts, extract_read, make_read, unwrap_texts
-from layerprobe.extraction.readability import data_quality, tokenizer_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names

@@ -1,6 +1,6 @@
 """Quality checks of texts before any computation. Knows no tokenizer and no model.
 
-`layerprobe.extraction.readability` computes how a tokenizer reads them; its values are here.
+`layerprobe.extraction.check` computes how a tokenizer reads them; its values are here.
 """
 
 from collections.abc import Sequence

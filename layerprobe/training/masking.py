@@ -20,10 +20,11 @@ from torch.nn import functional as F
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 
 from layerprobe.context import report
-from layerprobe.encoders.batching import Batch, Prepared, TokenizedTexts, on_device
+from layerprobe.encoders.batching import Batch, ModelInputs, TokenizedTexts, on_device
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.loading import Resolved, load_weights, one_line_errors
+from layerprobe.encoders.failures import model_errors, one_line_errors
+from layerprobe.encoders.identity import Resolved
+from layerprobe.encoders.loading import load_weights
 from layerprobe.errors import DataError, ModelError
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
@@ -34,7 +35,7 @@ CHUNK = 20_000
 WINDOW = 50
 
 
-def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[str]) -> TokenizedTexts:
+def tokenize_corpus(tokenize: Callable[[list[str]], ModelInputs], texts: Sequence[str]) -> TokenizedTexts:
     """Return `texts` as token ids without types; errors of `tokenize` propagate."""
     parts: list[TokenizedTexts] = []
     for start in range(0, max(1, len(texts)), CHUNK):

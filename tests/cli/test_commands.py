@@ -15,7 +15,7 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 import layerprobe as lp
-from layerprobe.encoders.backends.choice import BackendSurvey
+from layerprobe.encoders.graphs import BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
@@ -211,8 +211,8 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stage that was done is done again")
 
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", refuse)
-    monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.encoders.loading.load", load_encoder)
     for name in ("fine_tune", "train_layers"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
     assert layerprobe("predict", model, "-r", reference, *data, "--json").json == predicted

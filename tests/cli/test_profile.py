@@ -57,7 +57,7 @@ def test_scores_of_a_finding_stand_beside_the_cost(
 def test_a_finding_of_another_model_is_refused_before_anything_is_measured(
     layerprobe: Layerprobe, pair: Pair, finding: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", None)
     outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--finding", finding)
     assert outcome.code == 1
     assert "expected a finding for the profiled model" in outcome.error

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel
 
 from layerprobe.checks import EXTRAS
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.extraction.embeddings import extract

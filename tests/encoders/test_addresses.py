@@ -6,8 +6,7 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
-from layerprobe.encoders.failures import first_sentence
-from layerprobe.encoders.loading import one_line_errors
+from layerprobe.encoders.failures import first_sentence, one_line_errors
 from layerprobe.errors import ModelError
 
 

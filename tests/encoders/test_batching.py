@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from layerprobe.encoders import batching
-from layerprobe.encoders.batching import collate, token_batches, tokenize
+from layerprobe.encoders.batching import PreparedImages, collate, token_batches, tokenize
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem
 from layerprobe.training.masking import MaskedBatch

@@ -13,7 +13,8 @@ from torch import nn
 
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract

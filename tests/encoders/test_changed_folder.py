@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from tests.models import save_tiny, tiny_model

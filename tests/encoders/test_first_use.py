@@ -11,11 +11,11 @@ import torch
 
 import layerprobe as lp
 from layerprobe.context import settings
-from layerprobe.encoders import first_use as loading
+from layerprobe.encoders import loading
 from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import load, look
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load, load_encoder, look
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.finetuning.values import Protocol
@@ -86,7 +86,7 @@ def test_models_are_loaded_in_one_place() -> None:
     # check looks itself, what was exported is compared with the model that it comes from, and a model that is being
     # trained is looked at by its trainer
     assert calls == {
-        "layerprobe/encoders/first_use.py",
+        "layerprobe/encoders/loading.py",
         "layerprobe/extraction/check.py",
         "layerprobe/export/checkpoint.py",
         "layerprobe/trainer.py",

@@ -11,9 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel, modeling_utils
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import ModelError
 from layerprobe.extraction.check import examine
 from layerprobe.extraction.embeddings import extract

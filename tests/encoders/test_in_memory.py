@@ -27,8 +27,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 import layerprobe as lp
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.in_memory import content_digest
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import model_tuple
@@ -378,7 +379,7 @@ def test_what_is_kept_is_found_again_by_content(folder: Path, tmp_path: Path, mo
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", refuse)
     for mine, kept in zip(layers(loaded(folder), tmp_path), first, strict=True):
         np.testing.assert_array_equal(mine, kept)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from layerprobe.encoders import loading
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embeddings import extract

@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, ByT5Tokenizer
 
-from layerprobe.encoders import loading
+from layerprobe.encoders import identity, loading
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.device import autocast_dtype, resolve_device
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import folder_digest, load_encoder, resolve, split_name
-from layerprobe.encoders.model import ATTENTION, Model
+from layerprobe.encoders.identity import folder_digest, resolve
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import ATTENTION, Model, split_name
 from layerprobe.errors import ModelError
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
 
@@ -331,7 +332,7 @@ def test_tokenizer_digest_of_a_tokenizer_in_python(tmp_path: Path) -> None:
         (tmp_path / name / "vocab.txt").write_text(changes.get("mode", "a"))
         found = ByT5Tokenizer.from_pretrained(tmp_path / name)
         found.init_kwargs["vocab_file"] = str(tmp_path / name / "vocab.txt")
-        return loading._tokenizer_digest(found)
+        return identity._tokenizer_digest(found)
 
     assert digest_of("here") == digest_of("there"), "expected a digest of the content, not of the place"
     digests = {digest_of("here"), digest_of("b", mode="b"), digest_of("c", model_max_length=32)}

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from layerprobe.encoders import loading
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders import failures
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from tests.models import save_tiny
@@ -53,7 +54,7 @@ def test_no_such_folder(name: str) -> None:
 def test_offline_is_what_the_hub_takes_for_it(offline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "false")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
-    assert ("(HF_HUB_OFFLINE is set)" in loading._explanation("org/model", ConnectionError())) == offline
+    assert ("(HF_HUB_OFFLINE is set)" in failures.explanation("org/model", ConnectionError())) == offline
 
 
 def test_no_configuration(folder: Path) -> None:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from layerprobe.encoders import loading
-from layerprobe.encoders.loading import folder_digest
+from layerprobe.encoders import identity
+from layerprobe.encoders.identity import folder_digest
 from tests.encoders.test_recipe import sentence_transformer
 from tests.models import N_BLOCKS, save_tiny
 
@@ -25,7 +25,8 @@ REVISIONS = ("main", "v1", COMMIT)
 ATTEMPT = """
 import json, sys, time
 time.sleep = lambda seconds: None
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.identity import resolve
 from layerprobe.errors import ModelError
 for name in sys.argv[1:]:
     try:
@@ -164,8 +165,8 @@ def test_what_cannot_be_asked_for_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def no_network(*_: object, **__: object) -> str:
-        raise loading.LocalEntryNotFoundError("no network")
+        raise identity.LocalEntryNotFoundError("no network")
 
-    monkeypatch.setattr(loading, "hf_hub_download", no_network)
-    assert loading._beside("org/unheard", {"revision": COMMIT}, "modules.json") is None
+    monkeypatch.setattr(identity, "hf_hub_download", no_network)
+    assert identity._beside("org/unheard", {"revision": COMMIT}, "modules.json") is None
     assert "modules.json of org/unheard is not in the local hub cache" in caplog.text

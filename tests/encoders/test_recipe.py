@@ -11,9 +11,10 @@ from tokenizers import Tokenizer, pre_tokenizers, processors
 from tokenizers.models import BPE
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertTokenizer, GPTNeoXTokenizer, PreTrainedTokenizerFast
 
-from layerprobe.encoders import encoder, loading
+from layerprobe.encoders import encoder, identity
 from layerprobe.encoders import recipe as recipes
-from layerprobe.encoders.loading import load_encoder, resolve, resolve_all
+from layerprobe.encoders.identity import resolve, resolve_all
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import default_recipe, with_end_token
 from layerprobe.errors import ModelError
@@ -136,7 +137,7 @@ def test_what_cannot_be_tried_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     folder = save_tiny("gpt2", tmp_path / "model")
     with monkeypatch.context() as patch:
         patch.setattr(recipes, "empty_model", no_room)
-        patch.setattr(loading, "default_recipe", default_recipe.__wrapped__)  # type: ignore[attr-defined]
+        patch.setattr(identity, "default_recipe", default_recipe.__wrapped__)  # type: ignore[attr-defined]
         checkpoint = resolve(Model(folder, cache_dir=tmp_path / "store"))
     assert (checkpoint.pooling, checkpoint.recipe.causal) == ("mean", False)
     (warning,) = extract(checkpoint, list(TEXTS)).warnings

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
+from layerprobe.encoders.architecture import Stack
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.stack import Stack
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import check_model, examine
 from tests.models import N_BLOCKS, ROTARY, SIZES, TEXTS, save_tiny, tiny_tokenizer

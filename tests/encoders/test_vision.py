@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from layerprobe.encoders.batching import collate, pool
+from layerprobe.encoders.batching import PreparedImages, collate, pool
 from layerprobe.encoders.encoder import TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import examine
 from layerprobe.files.images import ImageItem

@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.vocabulary import WHOLE, missing_share, tokenizer_rules
 from layerprobe.errors import DataError, ModelError

@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from layerprobe.encoders.batching import pool
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.export.layout import Layout, write_layout
 from layerprobe.export.run import export_model

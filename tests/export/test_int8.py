@@ -14,9 +14,9 @@ from transformers import AutoTokenizer
 from transformers.modeling_outputs import BaseModelOutput
 
 from layerprobe.embedded import embedded_model
-from layerprobe.encoders.backends.choice import USUAL_TEXTS
-from layerprobe.encoders.backends.int8 import FILES, int8_graphs, read_int8
 from layerprobe.encoders.batching import pool
+from layerprobe.encoders.engines import FILES, int8_graphs, read_int8
+from layerprobe.encoders.graphs import USUAL_TEXTS
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, MissingPackageError, ModelError
 from layerprobe.export import checkpoint
@@ -182,7 +182,7 @@ def test_an_exporter_that_fails_names_the_model(bert: Path, tmp_path: Path, monk
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no such operation. More of it")
 
-    monkeypatch.setattr("layerprobe.encoders.backends.int8.exported", fails)
+    monkeypatch.setattr("layerprobe.encoders.engines.exported", fails)
     words = r"^rounding to 8 bits of .*bert failed: no such operation; use"
     refused(bert, tmp_path / "out", match=words, error=ModelError)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.export.run import export_model

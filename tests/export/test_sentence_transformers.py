@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.export.layout import ExportResult
@@ -223,7 +224,7 @@ def test_modules_that_are_not_kept_are_downloaded_to_compare_with(
         (folder / file).parent.mkdir(exist_ok=True)
         return Path(shutil.copyfile(there / file, folder / file))
 
-    monkeypatch.setattr("layerprobe.encoders.loading._beside", asked)
+    monkeypatch.setattr("layerprobe.encoders.identity._beside", asked)
     assert export_model(folder, tmp_path / "out", layer=2).compared_with == "source"
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from layerprobe.embedded import embedded_model
 from layerprobe.encoders.architecture import declared_dtype
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model
 from layerprobe.export.checkpoint import written_bytes
 from layerprobe.export.run import export_model

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint

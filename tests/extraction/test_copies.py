@@ -11,9 +11,9 @@ from layerprobe.context import settings
 from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.batching import TokenizedTexts, copies
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.losses import criterion_of

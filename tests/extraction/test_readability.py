@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.embedded import embedded_model, embedded_task
 from layerprobe.encoders.model import Model
-from layerprobe.extraction.readability import data_quality, with_tokens
+from layerprobe.extraction.check import data_quality, with_tokens
 from layerprobe.results.conclusion import Verdict
 from layerprobe.study.predict import predict
 from layerprobe.tasks.quality import text_quality

@@ -20,8 +20,8 @@ from transformers import (
 )
 
 import layerprobe as lp
-from layerprobe.encoders.loading import resolve
-from layerprobe.extraction.readability import tokenizer_cautions, with_tokens
+from layerprobe.encoders.identity import resolve
+from layerprobe.extraction.check import tokenizer_cautions, with_tokens
 from layerprobe.tasks.quality import text_quality
 
 LIST = "<unk> <s> </s> the a dog cat man runs sleeps eats rice music red blue car park two three"

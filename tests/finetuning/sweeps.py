@@ -16,9 +16,9 @@ import torch
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.recipe import Recipe
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
 from layerprobe.finetuning.saved import Runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol

@@ -18,7 +18,7 @@ import torch
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import InsufficientMemoryError, StoreError, TrainingError
 from layerprobe.files import atomic as files

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, choose_workers, taken_over
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel, choose_workers, taken_over
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
@@ -134,7 +134,7 @@ def test_layers_and_seeds_named_twice_are_one_run(folder: Path, tmp_path: Path) 
 def test_finished_runs_are_read(
     undisturbed: TuningResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", no_load)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", no_load)
     assert tuned(inputs, cache) == undisturbed
 
 
@@ -315,7 +315,7 @@ def test_a_run_that_is_there_after_all_is_not_lost(
 
 def test_there_is_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "layerprobe.encoders.workers.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
+        "layerprobe.encoders.loading.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
     )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     assert choose_workers(Model(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
@@ -352,7 +352,7 @@ def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
 def test_bad_input_is_told_before_anything_is_loaded(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", no_load)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", no_load)
     bert = Model(str(inputs / "bert"), device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
         tuned(inputs, tmp_path, layers=(1, 4))

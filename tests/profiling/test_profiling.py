@@ -214,7 +214,7 @@ def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], 
         loads.append(checkpoint.label)
         return load(checkpoint)
 
-    from layerprobe.encoders.first_use import load
+    from layerprobe.encoders.loading import load
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("layerprobe.profiling.run.load", counted)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import layerprobe as lp
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.profiling.run import milliseconds

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.tuning import finetune

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders import first_use
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders import loading as first_use
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order

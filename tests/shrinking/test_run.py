@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
-from layerprobe.encoders import first_use as encoder_options
-from layerprobe.encoders.backends import choice
+from layerprobe.encoders import graphs as choice
+from layerprobe.encoders import loading as encoder_options
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel, load
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import layerprobe as lp
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.export.run import export_model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outputs_in

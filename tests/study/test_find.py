@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from layerprobe.context import settings
-from layerprobe.encoders import first_use
+from layerprobe.encoders import loading as first_use
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json

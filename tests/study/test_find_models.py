@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import runs

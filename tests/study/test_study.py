@@ -15,7 +15,8 @@ from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import settings
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -115,8 +116,8 @@ def fail(*arguments: Any, **settings: Any) -> Any:
 @pytest.fixture
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on no weights can be loaded but to time the layers that a search found, and nothing is trained."""
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
-    monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
+    monkeypatch.setattr("layerprobe.encoders.loading.load", load_encoder)
     for name in ("fine_tune", "train_layers"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
 
@@ -332,7 +333,7 @@ def test_a_moved_model_is_known_by_its_content(
     before = extract(given(models["bert"], short), TEXTS)
     moved = str(tmp_path / "elsewhere")
     shutil.copytree(models["bert"], moved)
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
     after = extract(given(moved, short), TEXTS)
     assert after.fingerprint == before.fingerprint
     assert after.model == dataclasses.replace(before.model, name=moved)
@@ -671,7 +672,7 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
     result = finetune(model, task, (0, 1, 2, 3), **how).runs
     assert [(run.seed, run.layer) for run in result] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
     shutil.copytree(models["electra"], tmp_path / "moved")
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
     again = finetune(given(str(tmp_path / "moved"), options), task, (2,), **how)
     assert [run.test for run in again.runs] == [result[2].test, result[6].test]
     with pytest.raises(AssertionError, match="read from the store"):

@@ -10,7 +10,7 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import extract, extract_read, make_read

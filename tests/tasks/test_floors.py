@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import layerprobe as lp
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.runs import folder_of_runs

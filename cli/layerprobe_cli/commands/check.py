@@ -20,9 +20,8 @@ def check(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")
     Example:  [bold]layerprobe check answerdotai/ModernBERT-base[/bold]
     """
     data: Any = source.load() if source else None
-    from layerprobe.encoders.loading import resolve
-    from layerprobe.extraction.check import check_model
-    from layerprobe.extraction.readability import data_quality
+    from layerprobe.encoders.identity import resolve
+    from layerprobe.extraction.check import check_model, data_quality
     from layerprobe.files.images import readable_as
 
     (checkpoint,) = o.resolved(model)

@@ -78,7 +78,7 @@ def compare(
 
     from layerprobe.comparison.compare import compare_all, item_source
     from layerprobe.context import EMBEDDED, in_parts, part
-    from layerprobe.encoders.loading import resolve_all
+    from layerprobe.encoders.identity import resolve_all
     from layerprobe.extraction.embeddings import extract
 
     if not against and reference_random_init is not None:

@@ -12,7 +12,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import Resolved
+    from layerprobe.encoders.identity import Resolved
     from layerprobe.results.conclusion import Step
     from layerprobe.tasks.values import Task, TextFile
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from layerprobe.context import EMBEDDED, current, part, report
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems

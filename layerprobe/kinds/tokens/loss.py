@@ -17,8 +17,8 @@ from layerprobe.context import part, report
 from layerprobe.encoders.batching import CHUNK, Batch, TokenizedTexts
 from layerprobe.encoders.encoder import Encoder, check_known, reads_token_types
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import Resolved
+from layerprobe.encoders.identity import Resolved
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import kept_token_states, token_states

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, resolve, resolve_all
+from layerprobe.encoders.identity import ModelLike, resolve, resolve_all
 from layerprobe.errors import TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outcomes import outputs_in

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel, PreTrainedTokenizerFast
 
 from layerprobe.embedded import Language
-from layerprobe.encoders.loading import quiet_transformers
+from layerprobe.encoders.failures import quiet_transformers
 from layerprobe.files.serialisation import digest
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
 from layerprobe.process import MAKING_MODELS

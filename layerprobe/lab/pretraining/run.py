@@ -21,8 +21,9 @@ from layerprobe.embedded import LANGUAGE_SEED, Language
 from layerprobe.encoders.batching import TokenizedTexts, tokenize
 from layerprobe.encoders.device import autocast_dtype, computed_on, resolve_device
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
-from layerprobe.encoders.first_use import load
-from layerprobe.encoders.loading import ModelLike, Resolved, quiet_transformers, resolve
+from layerprobe.encoders.failures import quiet_transformers
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError
 from layerprobe.files.atomic import inside, locked

@@ -14,14 +14,15 @@ import pytest
 import torch
 from filelock import FileLock
 
-from layerprobe.encoders.backends import choice, graph
-from layerprobe.encoders.backends.backend import BACKENDS
-from layerprobe.encoders.backends.choice import BackendSurvey, backend_graph, survey
-from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
+from layerprobe.encoders import graphs as choice
+from layerprobe.encoders import graphs as graph
+from layerprobe.encoders.backends import BACKENDS
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Resolved, load_encoder, resolve
+from layerprobe.encoders.graphs import BackendSurvey, Graph, PooledLayers, backend_graph, differences, survey
+from layerprobe.encoders.identity import Resolved, resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError, ModelError

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders.backends.backend import BACKENDS, TORCH
-from layerprobe.encoders.backends.choice import survey
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.backends import BACKENDS, TORCH
+from layerprobe.encoders.graphs import survey
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from tests.models import TEXTS, given, save_tiny
@@ -16,8 +17,8 @@ from tests.sources import naming
 
 TOY = """
 import torch
-from layerprobe.encoders.backends.backend import Engine
-from layerprobe.encoders.backends.graph import Graph
+from layerprobe.encoders.backends import Engine
+from layerprobe.encoders.graphs import Graph
 
 
 def compiled(folder, dtype):

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.kinds import answers_loss as untrained

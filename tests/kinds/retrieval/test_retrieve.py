@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from layerprobe.encoders import first_use as loading
+from layerprobe.encoders import loading
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.kinds.retrieval.kind import RetrievalItems

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare_all
-from layerprobe.encoders.loading import resolve
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError, TaskError
 from layerprobe.export.run import export_model

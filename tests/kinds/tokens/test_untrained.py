@@ -13,7 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.embed import kept_token_states, token_states

@@ -115,7 +115,7 @@ def test_a_second_time_nothing_is_computed_by_a_model(
     def fail(*arguments: Any, **settings: Any) -> Any:
         raise AssertionError("this was to be read from the store")
 
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", fail)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
     assert made(folders, task, options) == entry
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
@@ -101,7 +102,7 @@ def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path,
 def test_a_finished_folder_is_not_made_again(
     folder: Path, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
+    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", None)
     assert adapted(folder, uninterrupted[1]) == uninterrupted[0]
     assert not uninterrupted[1].with_name("whole.adapting").exists()
 

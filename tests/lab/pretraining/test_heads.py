@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedModel
 
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
 from layerprobe.training.masking import check_masked_lm, logits_at, with_masked_lm_head

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.batching import TokenizedTexts, collate
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.loop import Trainer

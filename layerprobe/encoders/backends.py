@@ -16,7 +16,7 @@ from layerprobe.registry import Registry
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from layerprobe.encoders.backends.graph import Graph
+    from layerprobe.encoders.graphs import Graph
 
 AUTO = "auto"
 """The fastest backend that matches torch for a model."""
@@ -65,8 +65,8 @@ BACKENDS = Registry(
     Engine,
     what="backend",
     shipped={
-        "openvino": "layerprobe.encoders.backends.engines:OPENVINO",
-        ONNX: "layerprobe.encoders.backends.engines:ONNX",
+        "openvino": "layerprobe.encoders.engines:OPENVINO",
+        ONNX: "layerprobe.encoders.engines:ONNX",
     },
 )
 """Backends other than torch, by name."""
