@@ -52,7 +52,7 @@ from layerprobe.encoders.batching import tokenize
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.files.folders import new_folder
+from layerprobe.files.atomic import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, make_masking

@@ -23,8 +23,7 @@ import numpy as np
 from rival_readings import READINGS as RIVALS
 
 from layerprobe.context import settings
-from layerprobe.files.atomic import make_directory
-from layerprobe.files.folders import read_kept, write_kept
+from layerprobe.files.atomic import make_directory, read_kept, write_kept
 from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import corpus_texts, pretrain

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from layerprobe.errors import LayerProbeError
-from layerprobe.files.folders import write_kept
+from layerprobe.files.atomic import write_kept
 from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_finished, load_saved_run, run_directory
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity

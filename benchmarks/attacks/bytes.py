@@ -39,7 +39,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.folders import read_kept
+from layerprobe.files.atomic import read_kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.saved import MODEL, load_failure, load_finished, load_saved_run, save_failure

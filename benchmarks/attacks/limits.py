@@ -172,7 +172,7 @@ def counted(true):
     return call
 for name in ("rename", "replace", "unlink", "rmdir"):
     setattr(os, name, counted(getattr(os, name)))
-import layerprobe.files.folders as folders
+import layerprobe.files.atomic as folders
 for name in ("_exchanged", "_swap", "_exchange"):
     if hasattr(folders, name):
         setattr(folders, name, counted(getattr(folders, name)))

@@ -36,7 +36,7 @@ from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.vocabulary import write_whole
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
-from layerprobe.files.folders import error_number
+from layerprobe.files.atomic import error_number
 from layerprobe.files.images import Modality, caption_texts
 from layerprobe.rng import without_autocast
 

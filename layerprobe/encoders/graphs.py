@@ -30,8 +30,7 @@ from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.timing import Speedup, speedup, timed
 from layerprobe.errors import ModelError, another_folder, option
-from layerprobe.files.atomic import inside, locked, make_directory
-from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
+from layerprobe.files.atomic import SUMS, folder_errors, folder_problems, inside, locked, make_directory, new_folder
 from layerprobe.files.serialisation import digest
 from layerprobe.names import counted
 from layerprobe.process import silence, while_needed, without_warnings

@@ -70,8 +70,7 @@ from layerprobe.encoders.recipe import (
 )
 from layerprobe.encoders.vocabulary import config_with_tokens, read_whole, with_tokens
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.files.atomic import file_sha256, known_sha256
-from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.atomic import SUMS, file_sha256, folder_problems, known_sha256
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import is_path
 from layerprobe.names import is_generic, short_name

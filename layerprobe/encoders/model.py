@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 from layerprobe.checks import convert_fields
 from layerprobe.encoders.backends import TORCH, check_backend
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files.atomic import from_home
 from layerprobe.files.images import Modality
+from layerprobe.files.inputs import from_home
 from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.names import counted
 from layerprobe.store import StoreDtype

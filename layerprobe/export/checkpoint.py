@@ -24,9 +24,9 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.layout import IMAGES, Int8File, Layout, check_activations, fetch_modules, write_layout
-from layerprobe.files.atomic import from_home
-from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
+from layerprobe.files.atomic import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted
+from layerprobe.files.inputs import from_home
 from layerprobe.metrics.scores import cosine_scores
 from layerprobe.names import some
 from layerprobe.process import MAKING_MODELS

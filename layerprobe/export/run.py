@@ -22,7 +22,7 @@ from layerprobe.export.card import card
 from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, open_source
 from layerprobe.extraction.check import tokenizer_cautions
-from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.atomic import SUMS, folder_problems
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.results.shown import Shown

@@ -83,6 +83,25 @@ DATA = (
 """Suffixes of data files, which no name on the Hub has."""
 
 
+def from_home(path: str | Path) -> Path:
+    """Return a path with ~ expanded; ~name stays unchanged if there is no such user.
+
+    Raises:
+        DataError: If no system accepts the path: it contains a NUL, or a name is too long.
+
+    Examples:
+        >>> from_home("~nobody-of-that-name/x.toml").as_posix()
+        '~nobody-of-that-name/x.toml'
+    """
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            expanded.lstat()
+    except (OSError, ValueError) as error:
+        raise DataError(f"expected a path, got {path}: {getattr(error, 'strerror', None) or error}") from error
+    return expanded
+
+
 def is_path(word: str) -> bool:
     """Return whether a word can only be a path, not a name on the Hub.
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError, FormatError, LayerProbeError
-from layerprobe.files.atomic import from_home
-from layerprobe.files.inputs import SETTINGS, read_document
+from layerprobe.files.inputs import SETTINGS, from_home, read_document
 from layerprobe.names import nearest, some
 from layerprobe.versions import FORMAT_VERSION
 

@@ -34,8 +34,16 @@ from layerprobe.errors import (
     another_folder,
     option,
 )
-from layerprobe.files.atomic import inside, make_directory, store_errors
-from layerprobe.files.folders import folder_errors, folder_problems, new_folder, read_kept, write_kept
+from layerprobe.files.atomic import (
+    folder_errors,
+    folder_problems,
+    inside,
+    make_directory,
+    new_folder,
+    read_kept,
+    store_errors,
+    write_kept,
+)
 from layerprobe.files.serialisation import RARE, sealed
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, write_outputs

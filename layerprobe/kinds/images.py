@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerprobe.errors import DataError, TaskError, option
-from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
-from layerprobe.files.inputs import open_regular
+from layerprobe.files.inputs import from_home, open_regular
 from layerprobe.metrics.scores import class_influences, class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors

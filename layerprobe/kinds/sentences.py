@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.errors import TaskError, option
-from layerprobe.files.atomic import from_home
+from layerprobe.files.inputs import from_home
 from layerprobe.metrics.scores import (
     best_threshold,
     class_influences,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.files.folders import parsed_as
+from layerprobe.files.atomic import parsed_as
 from layerprobe.names import nearest
 from layerprobe.prediction.values import Record, Truth
 from layerprobe.readings.reading import LayerCurve, Reading, reading_of

@@ -16,8 +16,7 @@ from layerprobe.checks import check_choice, check_present
 from layerprobe.comparison.arrays import NAMED, Layer, Rows, arrays_of, opened
 from layerprobe.context import EMBEDDED, part
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.files.atomic import from_home
-from layerprobe.files.inputs import text_lines
+from layerprobe.files.inputs import from_home, text_lines
 from layerprobe.metrics.names import split_title
 from layerprobe.names import nearest, some
 from layerprobe.probing.linear import FEATURES

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import Seeds, check_choice, check_count, one_layer
 from layerprobe.context import current
 from layerprobe.errors import DataError, StoreError
-from layerprobe.files.atomic import from_home, locked, replace_file
-from layerprobe.files.inputs import read_document
+from layerprobe.files.atomic import locked, replace_file
+from layerprobe.files.inputs import from_home, read_document
 from layerprobe.files.serialisation import RARE, from_dict, parse_json, sealed, unsealed
 from layerprobe.readings.reading import INFONCE, SELF_CKA
 from layerprobe.results.shown import OneLayer

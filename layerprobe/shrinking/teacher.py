@@ -24,7 +24,7 @@ from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, another_folder
 from layerprobe.extraction.embed import run_in_halves, token_cap
-from layerprobe.files.folders import folder_errors, new_folder
+from layerprobe.files.atomic import folder_errors, new_folder
 from layerprobe.files.images import prompted
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.metrics.scores import mean_influences

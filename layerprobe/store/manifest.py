@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DamagedStoreError, DataError
-from layerprobe.files.atomic import problem_with
-from layerprobe.files.folders import read_kept, write_kept
+from layerprobe.files.atomic import problem_with, read_kept, write_kept
 from layerprobe.files.serialisation import RARE, digest, to_dict
 from layerprobe.store import StoreDtype
 from layerprobe.versions import EMBEDDING_VERSION

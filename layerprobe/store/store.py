@@ -24,16 +24,16 @@ from platformdirs import user_cache_path
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError, another_folder, option
 from layerprobe.files.atomic import (
     TEMPORARY,
-    from_home,
     inside,
     locked,
     make_directory,
+    read_kept,
     readable_size,
     store_errors,
     tree_bytes,
+    write_kept,
 )
-from layerprobe.files.folders import read_kept, write_kept
-from layerprobe.files.inputs import read_document
+from layerprobe.files.inputs import from_home, read_document
 from layerprobe.files.serialisation import CHECKSUM, from_dict, parse_json
 from layerprobe.store.manifest import (
     MANIFEST,

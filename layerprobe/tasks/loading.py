@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.files.atomic import from_home
-from layerprobe.files.inputs import spooled
+from layerprobe.files.inputs import from_home, spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, check_left_out

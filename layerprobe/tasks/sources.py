@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from layerprobe.errors import TaskError, option
-from layerprobe.files.atomic import from_home
-from layerprobe.files.inputs import is_path, similar_file
+from layerprobe.files.inputs import from_home, is_path, similar_file
 from layerprobe.names import without_password
 from layerprobe.tasks.cells import class_cells
 from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Literal, Self
 from layerprobe.checks import check_choice, convert_fields
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.files.atomic import from_home
 from layerprobe.files.images import Readable, prompted, readable_as
-from layerprobe.files.inputs import is_path, similar_file
+from layerprobe.files.inputs import from_home, is_path, similar_file
 from layerprobe.files.serialisation import RARE, Keys, Reader, digest, from_dict, path_from, text
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.cells import plain

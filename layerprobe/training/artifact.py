@@ -19,8 +19,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, option
-from layerprobe.files.atomic import from_home, locked, remove_leftovers, store_errors
-from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder, read_kept
+from layerprobe.files.atomic import (
+    SUMS,
+    folder_errors,
+    folder_problems,
+    locked,
+    new_folder,
+    read_kept,
+    remove_leftovers,
+    store_errors,
+)
+from layerprobe.files.inputs import from_home
 from layerprobe.files.serialisation import sealed
 from layerprobe.store.manifest import is_fingerprint
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files.folders import write_kept
+from layerprobe.files.atomic import write_kept
 from layerprobe.versions import versions
 
 from .conftest import Layerprobe, Pair

@@ -22,7 +22,7 @@ from layerprobe.errors import DataError, MissingPackageError, ModelError
 from layerprobe.export import checkpoint
 from layerprobe.export.layout import ExportResult
 from layerprobe.export.run import export_model
-from layerprobe.files.folders import folder_problems
+from layerprobe.files.atomic import folder_problems
 from layerprobe.metrics.scores import cosine_scores
 from tests.images import save_vision
 from tests.models import save_tiny

@@ -18,8 +18,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint
 from layerprobe.export.run import export_model
-from layerprobe.files import folders
-from layerprobe.files.folders import folder_errors, new_folder
+from layerprobe.files import atomic
+from layerprobe.files.atomic import folder_errors, new_folder
 from tests.models import N_BLOCKS, save_tiny
 
 
@@ -195,7 +195,7 @@ def test_an_interruption_between_the_two_renames(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
         return rename(self, target)
 
-    monkeypatch.setattr(folders, "_exchange", lambda first, second: False)
+    monkeypatch.setattr(atomic, "_exchange", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", once)
     with pytest.raises(KeyboardInterrupt), new_folder(out, replace=True) as folder:
         (folder / "new").write_text("new")
@@ -251,14 +251,14 @@ def test_a_file_that_is_not_a_number_is_an_error(bert: Path, tmp_path: Path, mon
 
 def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    sync = folders.sync
+    sync = atomic.sync
 
     def noting(path: Path) -> None:
         synced.append("parent" if path == tmp_path else path.name if path.is_file() else "folder")
         assert (tmp_path / "out").exists() == (path == tmp_path)
         sync(path)
 
-    monkeypatch.setattr(folders, "sync", noting)
+    monkeypatch.setattr(atomic, "sync", noting)
     with new_folder(tmp_path / "out") as folder:
         (folder / "sub").mkdir()
         (folder / "sub" / "file").write_text("text")

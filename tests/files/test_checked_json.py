@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError
-from layerprobe.files import folders as kept
-from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
+from layerprobe.files import atomic as kept
+from layerprobe.files.atomic import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.shown import load
@@ -202,7 +202,7 @@ def test_a_list_that_others_made_is_none_of_ours(folder: Path) -> None:
 
 def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
     lines = f"{'0' * 64}  {os.devnull}\n{'0' * 64}  ../..\n"
-    from layerprobe.files.folders import _headed
+    from layerprobe.files.atomic import _headed
 
     (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}")
     assert [problem.rsplit(": ")[1] for problem in folder_problems(folder)] == ["it is not a file", "it is not a file"]

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.files import folders
+from layerprobe.files import atomic
 from layerprobe.files.atomic import TEMPORARY
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from layerprobe.files import folders
+from layerprobe.files import atomic
 step, path = sys.argv[1], Path(sys.argv[2])
 if step == "between":
-    folders._exchange = lambda first, second: False
+    atomic._exchange = lambda first, second: False
     rename = Path.rename
     Path.rename = lambda self, target: os._exit(9) if target == path else rename(self, target)
-with folders.new_folder(path, replace=True) as folder:
+with atomic.new_folder(path, replace=True) as folder:
     (folder / "file").write_text("new")
     if step == "writing":
         os._exit(9)
@@ -29,7 +29,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="folders cannot be locked the
 
 
 def write(path: Path, text: str) -> None:
-    with folders.new_folder(path, replace=True) as folder:
+    with atomic.new_folder(path, replace=True) as folder:
         (folder / "file").write_text(text)
 
 
@@ -45,7 +45,7 @@ def test_what_a_killed_process_leaves_is_put_right(step: str, left: list[str], t
     command = [sys.executable, "-c", KILLED, step, str(out)]
     assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == 9
     assert [name.removeprefix(TEMPORARY)[:3] for name in names(tmp_path) if name.startswith(TEMPORARY)] == left
-    with pytest.raises(KeyboardInterrupt), folders.new_folder(out, replace=True):
+    with pytest.raises(KeyboardInterrupt), atomic.new_folder(out, replace=True):
         raise KeyboardInterrupt
     assert names(tmp_path) == ["out [1]"]
     assert (out / "file").read_text() == "old"
@@ -56,7 +56,7 @@ def test_what_a_killed_process_leaves_is_put_right(step: str, left: list[str], t
 @posix
 def test_the_folder_of_another_writer_is_not_swept(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with folders.new_folder(out, replace=True) as first:
+    with atomic.new_folder(out, replace=True) as first:
         (first / "file").write_text("first")
         write(out, "second")
         assert (out / "file").read_text() == "second"

@@ -9,7 +9,7 @@ import torch
 
 from layerprobe.errors import StoreError
 from layerprobe.files import atomic
-from layerprobe.files.folders import new_folder
+from layerprobe.files.atomic import new_folder
 from layerprobe.finetuning.saved import has_model
 from layerprobe.training.artifact import SavedSteps
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from layerprobe.errors import TaskError, option
-from layerprobe.files.atomic import from_home
+from layerprobe.files.inputs import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some

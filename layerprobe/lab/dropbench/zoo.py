@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.files.atomic import write_whole
-from layerprobe.files.folders import parsed_as
+from layerprobe.files.atomic import parsed_as, write_whole
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting

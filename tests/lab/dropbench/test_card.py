@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.atomic import SUMS, folder_problems
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_kept_out, read_searched, read_zoo
 from layerprobe.lab.recipe import load_recipe
 
