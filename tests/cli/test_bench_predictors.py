@@ -7,7 +7,7 @@ import pytest
 
 from layerprobe.lab.dropbench import strategies
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.results import Bench, Row, Statistic
+from layerprobe.lab.dropbench.results import Bench, Contestant, Statistic
 from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
 from tests.lab.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
 from tests.results.contract import assert_keeps_contract
@@ -105,7 +105,9 @@ def test_a_rule_that_is_no_better_than_looking_at_no_model_has_failed(bench: Ben
 
     def with_regret(value: float, upper: float) -> Bench:
         mean = Statistic(value=value, lower=0.0, upper=upper)
-        rule = Row(kind="strategy", name="fall of CKA", values={**control.values, "needs": "readings", "mean": mean})
+        rule = Contestant(
+            kind="strategy", name="fall of CKA", values={**control.values, "needs": "readings", "mean": mean}
+        )
         control_mean = replace(control, values={**control.values, "mean": Statistic(value=5.0, lower=3.0, upper=7.0)})
         return replace(bench, budgets=(replace(scores, rules=(), strategies=(rule, control_mean)),))
 

@@ -10,7 +10,7 @@ from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
 from layerprobe.lab.pretraining.values import OBJECTIVES
-from layerprobe.lab.reproduction.paper import experiments
+from layerprobe.lab.reproduction import experiments
 from layerprobe.prediction.rule import rule_names
 from layerprobe.similarity.values import MEASURES
 from layerprobe.tasks.kind import KINDS

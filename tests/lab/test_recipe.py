@@ -22,7 +22,7 @@ from layerprobe.lab.recipe import (
     TuneStep,
     load_recipe,
 )
-from layerprobe.lab.reproduction.run import RECIPES
+from layerprobe.lab.reproduction import RECIPES
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.recipes import PRETRAINING, SMALL, STUDY, study
 from tests.plugins import register_electric

@@ -44,8 +44,7 @@ def bench(
             are in research/contest.md.
     """
     from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules, unfitted_rules
-    from layerprobe.lab.dropbench.door import load_entry
-    from layerprobe.lab.dropbench.strategies import training_strategies
+    from layerprobe.lab.dropbench.strategies import load_entry, training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
     if unseen and not searched:

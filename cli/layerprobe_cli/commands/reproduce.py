@@ -20,7 +20,7 @@ def reproduce(
         {
             "argument": True,
             "metavar": "NAME",
-            "autocompletion": complete_names("layerprobe.lab.reproduction.paper:experiments"),
+            "autocompletion": complete_names("layerprobe.lab.reproduction:experiments"),
         },
     ],
     dry_run: bool = False,
@@ -50,7 +50,9 @@ def reproduce(
         words: Files of scored word pairs, for table1: word similarity first, then TMFT.
         corpus: Texts, for table1: domain adaptation first, then TMFT. Given again: further files.
     """
-    from layerprobe.lab.reproduction.paper import FirstSteps, experiment, plan_experiment, run_models
+    from layerprobe.encoders.model import Model
+    from layerprobe.lab.reproduction import FirstSteps, experiment, plan_experiment, run_models
+    from layerprobe.lab.reproduction import reproduce as reproduce_experiment
     from layerprobe.tasks.values import TaskSettings
 
     chosen, in_place, listed = experiment(name), _parse_models(models), check_seeds(seeds)
@@ -63,9 +65,6 @@ def reproduce(
     source = task or chosen.data_hub_id
     if source is None:
         raise typer.BadParameter(f"expected --task with a copy of {chosen.data}, which is not read from the Hub")
-
-    from layerprobe.encoders.model import Model
-    from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
 
     done = reproduce_experiment(
         name,

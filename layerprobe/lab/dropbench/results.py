@@ -77,7 +77,7 @@ class StrategyOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Contestant:
     """A rule or strategy with its scores over the models, such as `row.regret`."""
 
     kind: Literal["rule", "strategy"]
@@ -107,11 +107,11 @@ class BudgetScores:
     """Unit of the bootstrap: families, or encoders if families are few."""
     truths: dict[str, Truth]
     """Truth of each model, by name."""
-    rules: tuple[Row, ...]
+    rules: tuple[Contestant, ...]
     """Rules, by ascending mean regret; those without labels first."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Rules that could not be scored, with the reason."""
-    strategies: tuple[Row, ...] = ()
+    strategies: tuple[Contestant, ...] = ()
     """Strategies, including rules; the cheapest first."""
 
 
@@ -176,7 +176,7 @@ class Bench(Shown):
                 passed = row.mean.value < answer.facts["control"].value
                 yield Check(name="chosen anew", passed=passed, facts={"anew": self._regret(row)})
 
-    def _regret(self, row: Row) -> Fact:
+    def _regret(self, row: Contestant) -> Fact:
         """Return the mean regret of a strategy with its bootstrap interval."""
         return Fact(value=row.mean.value, interval=row.mean.interval, level=self.level, split="test", better="lower")
 
@@ -241,21 +241,21 @@ class Bench(Shown):
         }
 
 
-def best_rule(scores: BudgetScores) -> Row | None:
+def best_rule(scores: BudgetScores) -> Contestant | None:
     """Return the printed rule that reads the model and has the lowest mean regret; None without one."""
     return _best(shown_strategies(scores), "readings", "labels")
 
 
-def best_control(scores: BudgetScores) -> Row | None:
+def best_control(scores: BudgetScores) -> Contestant | None:
     """Return the printed rule that reads no model and has the lowest mean regret; None without one."""
     return _best(shown_strategies(scores), "nothing")
 
 
-def _best(strategies: Sequence[Row], *needs: Needs) -> Row | None:
+def _best(strategies: Sequence[Contestant], *needs: Needs) -> Contestant | None:
     return min((row for row in strategies if row.needs in needs), key=lambda row: row.mean.value, default=None)
 
 
-def is_better(rule: Row, control: Row) -> bool | None:
+def is_better(rule: Contestant, control: Contestant) -> bool | None:
     """Return whether a rule beats reading no model; None if their intervals overlap."""
     if rule.mean.value >= control.mean.value:
         return False
@@ -278,7 +278,7 @@ def worth_printing(names: Iterable[str]) -> list[str]:
     return printed
 
 
-def shown_strategies(budget: BudgetScores) -> list[Row]:
+def shown_strategies(budget: BudgetScores) -> list[Contestant]:
     """Return the strategies that train, and the rules to print with them."""
     rules = [rule.name for rule in budget.rules]
     hidden = set(rules) - set(worth_printing(rules))
@@ -288,7 +288,7 @@ def shown_strategies(budget: BudgetScores) -> list[Row]:
 # ---- tables: one row per strategy or rule ----------------------------------------------------------------------------
 
 
-def strategies_table(strategies: Sequence[Row]) -> Table:
+def strategies_table(strategies: Sequence[Contestant]) -> Table:
     """Return the regret and cost of strategies."""
     return _scores_table(
         strategies,
@@ -313,7 +313,7 @@ def strategies_table(strategies: Sequence[Row]) -> Table:
     )
 
 
-def rules_table(rules: Sequence[Row], title: str) -> Table:
+def rules_table(rules: Sequence[Contestant], title: str) -> Table:
     """Return the drop predictions of each rule."""
     return _scores_table(
         rules,
@@ -335,7 +335,7 @@ FIRST = ("strategy", "needs", "models", "regret", "regret_interval", "cost", "ru
 """Columns that screens show by default."""
 
 
-def _scores_table(rows: Sequence[Row], title: str, names: str, **about: dict[str, Any]) -> Table:
+def _scores_table(rows: Sequence[Contestant], title: str, names: str, **about: dict[str, Any]) -> Table:
     """Return one column per name, or `name:number`; a score with a star gets a column with its interval."""
     columns = list[Column]()
     for place in names.split():

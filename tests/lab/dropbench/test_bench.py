@@ -10,7 +10,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops
-from layerprobe.lab.dropbench.results import Row, Statistic
+from layerprobe.lab.dropbench.results import Contestant, Statistic
 from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
@@ -23,7 +23,7 @@ from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo
 CURVE = "CKA, twin"
 
 
-def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> Row:
+def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> Contestant:
     (budget,) = bench_predictors(data, rules=rules, strategies=(), draws=200).budgets
     return next(scores for scores in budget.rules if scores.name == name)
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
-from layerprobe.lab.dropbench.results import Row, shown_strategies
-from layerprobe.lab.dropbench.scores import Redraws, score_strategies
-from layerprobe.lab.dropbench.strategies import Recorded, sweep
+from layerprobe.lab.dropbench.bench import Redraws, bench_predictors, score_strategies
+from layerprobe.lab.dropbench.results import Contestant, shown_strategies
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, Trial, entry_strategy, load_entry, sweep
 from layerprobe.lab.dropbench.zoo import write_zoo
 from tests.cli.conftest import Layerprobe, layerprobe  # noqa: F401
 
@@ -35,7 +33,7 @@ def models() -> list[Recorded]:
     return [Recorded(entry=model, tuned=model.budgets["converged"]) for model in made]
 
 
-def play(models: list[Recorded], function: Any) -> Row:
+def play(models: list[Recorded], function: Any) -> Contestant:
     (scores,) = score_strategies(
         models, [entry_strategy("toy", function)], Redraws(counts=np.ones((1, len(models))), level=0.95)
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.lab.dropbench.scores import expanded, redrawn
+from layerprobe.lab.dropbench.bench import expanded, redrawn
 
 
 def test_many_clusters_need_nothing_and_one_has_nothing() -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.results import Row, shown_strategies, worth_printing
-from layerprobe.lab.dropbench.scores import Redraws, score_strategies, weighted_quantiles
+from layerprobe.lab.dropbench.bench import Redraws, bench_predictors, score_strategies, weighted_quantiles
+from layerprobe.lab.dropbench.results import Contestant, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
 
@@ -25,7 +24,7 @@ def models() -> list[Recorded]:
     return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
 
 
-def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> Row:
+def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> Contestant:
     redraws = Redraws(counts=np.ones((1, len(models))) if counts is None else counts, level=0.95)
     (scores,) = score_strategies(models, [strategy], redraws)
     return scores

@@ -12,17 +12,22 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.recipe import load_recipe
-from layerprobe.lab.reproduction.paper import (
+from layerprobe.lab.reproduction import (
+    FILES,
+    RECIPES,
     PaperScores,
+    ReproducedScore,
+    Reproduction,
     experiment,
     experiments,
     millions,
     notes_on,
     paper_models,
     plan_experiment,
+    reproduce,
+    reproduced_score,
     run_models,
 )
-from layerprobe.lab.reproduction.run import FILES, RECIPES, ReproducedScore, Reproduction, reproduce, reproduced_score
 from layerprobe.stats.values import seed_scores
 from layerprobe.tasks.values import TaskSettings
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
@@ -303,7 +308,7 @@ def test_other_experiments_take_no_step_before(
     outcome = layerprobe("lab", "reproduce", "table2", "--dry-run", "--words", words)
     assert "expected no data for word similarity, which table2 does not have" in outcome.error
     with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
-        reproduce("random", TaskSettings(source=str(pairs_file)), data={"word similarity": ["words"]})
+        reproduce("random", TaskSettings(source=str(pairs_file)), seeds=(0,), data={"word similarity": ["words"]})
 
 
 def test_what_cannot_be_adapted_is_reported_before_any_training(
@@ -395,9 +400,9 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
 def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
     reference = str(save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3))
     task, options = TaskSettings(source=str(pairs_file)), Model(device="cpu", cache_dir=tmp_path / "cache")
-    done = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)
+    done = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, seeds=(0,), options=options)
     with settings(level=0.8):
-        narrow = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)
+        narrow = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, seeds=(0,), options=options)
         score = reproduced((74.0, 75.0, 76.0), 76.9)
     assert (done.level, narrow.level) == (0.95, 0.8)
     assert narrow.pairs[0].upper[3] < done.pairs[0].upper[3]

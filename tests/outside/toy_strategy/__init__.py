@@ -1,6 +1,6 @@
 """A package from outside with entries for DropBench; nothing of layerprobe knows it."""
 
-from layerprobe.lab.dropbench.door import Answer, Trial
+from layerprobe.lab.dropbench.strategies import Answer, Trial
 
 
 def middle(trial: Trial) -> int:

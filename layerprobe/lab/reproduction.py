@@ -1,50 +1,237 @@
-"""Reproduce an experiment of the paper next to its figures; finished runs are loaded, not repeated."""
+"""Experiments of the paper with its figures, from `paper/paper.json`, and ours next to them.
 
+Finished runs are loaded, not repeated. The figures are read without torch.
+
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from layerprobe.comparison.compare import compare_all
 from layerprobe.context import current, part
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.tuning import PAPER_SEEDS
+from layerprobe.files.serialisation import from_dict
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.lab.recipe import AdaptStep, Recipe, RecipeTask, load_recipe
-from layerprobe.lab.reproduction.paper import (
-    FIRST_STEPS,
-    Before,
-    Experiment,
-    FirstSteps,
-    Pair,
-    PaperScores,
-    experiment,
-    millions,
-    notes_on,
-    run_models,
-    run_name,
-    trained,
-)
-from layerprobe.lab.run import plan_recipe, run_recipe
 from layerprobe.metrics.names import metric_title, points
-from layerprobe.prediction.rules import plateau_rule
+from layerprobe.names import counted
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Estimate, Shown
 from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of, interval_title
-from layerprobe.similarity.measures import CKA
 from layerprobe.stats.values import pareto_front, seed_scores
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.loading import load_settings
 from layerprobe.tasks.values import Task, TaskSettings
 
-RECIPES = Path(__file__).parent / "recipes"
+if TYPE_CHECKING:
+    from layerprobe.lab.recipe import Recipe
+
+PAPER = Path(__file__).parent / "paper"
+RECIPES = PAPER / "recipes"
 """Folder with one file per experiment, and one for each of its steps before TMFT."""
 FILES: dict[Before | None, str] = {None: "", "word similarity": "-words", "domain adaptation": "-adapted"}
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as equal to the paper's."""
+Before = Literal["word similarity", "domain adaptation"]
+"""Training before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
+FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
+"""Options for the data of a step before TMFT."""
+FirstSteps = Mapping[Before, Sequence[str]]
+"""A folder of scored word pairs, or files of texts, for a step before TMFT; without data the step is not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperScores:
+    """A layer that the paper fine-tunes, and its reported scores: x 100, mean over seeds, empty without a figure."""
+
+    model: str
+    """Hub id."""
+    layer: int
+    validation: dict[str, float]
+    test: dict[str, float]
+    before: Before | None = None
+    random_init: int | None = None
+    """Seed of random weights instead of the trained ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A model and a masked language model: the paper's fine-tuned scores, Spearman x 100 on test, and our CKA."""
+
+    model: str
+    """Hub id."""
+    reference: str
+    """Hub id of a masked language model."""
+    best_layer: int
+    best: float
+    last_layer: int
+    last: float
+    names: str = ""
+    """Both names, with replacements; this and the following fields are empty in the paper."""
+    curve: tuple[float, ...] = ()
+    """Debiased CKA by layer."""
+    lower: tuple[float, ...] = ()
+    """Lower ends of the interval, by layer."""
+    upper: tuple[float, ...] = ()
+    biased: tuple[float, ...] = ()
+    """Biased CKA by layer."""
+    drop_layers: tuple[int, ...] = ()
+    """Layers flagged by the plateau rule on the debiased curve."""
+
+    @property
+    def bears_out(self) -> bool:
+        """Whether the paper's claim holds: where its scores drop, our CKA does; CKA alone may drop."""
+        return bool(self.drop_layers) or self.last >= self.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Models, layers and data of one table or figure."""
+
+    name: str
+    title: str
+    source: str
+    """Location in the paper."""
+    data: str
+    """Name of the data set for fine-tuning."""
+    kind: str
+    """Kind of that task."""
+    data_hub_id: str | None
+    """Source for `load_task`; None if the Hub has no readable copy."""
+    scores: tuple[PaperScores, ...]
+    """Scores, model by model."""
+    shows: Literal["scores", "front", "similarity"] = "scores"
+    """Scores; scores and their Pareto front by size; or CKA of `pairs`."""
+    pairs: tuple[Pair, ...] = ()
+    same_as: str | None = None
+    """Name of the experiment with the same runs."""
+    notes: tuple[str, ...] = ()
+    """Our choices, and caveats on the figures."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Hub ids in the paper's order."""
+        compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
+        return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
+
+    def check_first_steps(self, data: FirstSteps) -> None:
+        """Raise DataError if there are data for a step before TMFT that the experiment does not have."""
+        befores = {score.before for score in self.scores}
+        if unused := [before for before, files in data.items() if files and before not in befores]:
+            raise DataError(f"expected no data for {' and '.join(unused)}, which {self.name} does not have")
+
+
+@functools.cache
+def _paper() -> dict[str, Any]:
+    paper: dict[str, Any] = json.loads((PAPER / "paper.json").read_text("utf-8"))
+    return paper
+
+
+def paper_models() -> dict[str, dict[str, Any]]:
+    """Return the models of the paper by hub id.
+
+    Each has its `name`, `parameters` (layers with millions without the pooler, ascending) and, if the paper's figures
+    only describe it, `chosen`: why this hub id.
+    """
+    return {model["hub_id"]: model for model in _paper()["models"]}
+
+
+def millions(model: str, layer: int) -> float | None:
+    """Return the parameters at a layer in millions: the paper's, or interpolated, because blocks are equal."""
+    parameters: dict[int, float] = dict(paper_models()[model]["parameters"])
+    if layer in parameters or len(parameters) < 2:
+        return parameters.get(layer)
+    first, last = min(parameters), max(parameters)
+    return parameters[first] + (layer - first) * (parameters[last] - parameters[first]) / (last - first)
+
+
+@functools.cache
+def experiments() -> dict[str, Experiment]:
+    """Return the experiments that can be reproduced, by name.
+
+    Examples:
+        >>> *experiments(),
+        ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
+    """
+    read = {entry["name"]: from_dict(Experiment, entry) for entry in _paper()["experiments"]}
+    return {name: replace(one, scores=read[one.same_as or name].scores) for name, one in read.items()}
+
+
+def experiment(name: str) -> Experiment:
+    """Return an experiment; raise DataError for an unknown name."""
+    if name not in experiments():
+        raise DataError(f"expected an experiment, one of {', '.join(experiments())}, got {name!r}")
+    return experiments()[name]
+
+
+def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the model to run for each of the paper's, in order; by default the paper's own."""
+    models = models or {model: model for model in chosen.models}
+    if unknown := [model for model in models if model not in chosen.models]:
+        raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
+    return {model: models[model] for model in chosen.models if model in models}
+
+
+def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the notes of an experiment, and the chosen or replaced hub ids."""
+    why = {model: paper_models()[model].get("chosen") for model in models}
+    return (
+        *chosen.notes,
+        *(f"{model} is our choice: {why[model]}" for model, run in models.items() if why[model] and run == model),
+        *(f"{run} was run instead of {model}" for model, run in models.items() if run != model),
+    )
+
+
+def trained(before: Before | None) -> str:
+    """Describe the training at a layer."""
+    return f"{before}, then TMFT" if before else "TMFT"
+
+
+def run_name(model: str, run: str, random_init: int | None = None) -> str:
+    """Return a model of the paper with its replacement."""
+    random = "" if random_init is None else f" (random init {random_init})"
+    return (model if model == run else f"{model} = {run}") + random
+
+
+def plan_experiment(
+    chosen: Experiment, models: Mapping[str, str], *, seeds: tuple[int, ...], data: FirstSteps
+) -> Estimate:
+    """Count the runs of an experiment, without a model or the network; CKA alone needs no run."""
+    chosen.check_first_steps(data)
+    scores = [score for score in chosen.scores if score.model in models]
+    sources = [None, *(before for before, files in data.items() if files)]
+    jobs: tuple[dict[str, Any], ...] = tuple(
+        {
+            "model": run_name(score.model, models[score.model], score.random_init),
+            "layer": score.layer,
+            "how": trained(score.before),
+            "parameters": millions(score.model, score.layer),
+            "runs": (score.before in sources) * len(seeds) * (1 + (score.before == "word similarity")),
+        }
+        for score in scores
+    ) or tuple({"model": model, "layer": None, "how": "embed", "parameters": None, "runs": 0} for model in models)
+    notes = notes_on(chosen, models)
+    runs = sum(job["runs"] for job in jobs)
+    missing = dict.fromkeys(score.before for score in scores if score.before and score.before not in sources)
+    return Estimate(
+        title=f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)",
+        jobs=jobs,
+        details=(
+            f"\n{counted(runs, 'run')} on {chosen.data}; seeds {', '.join(map(str, seeds))}",
+            *(f"Not run: {trained(step)}; add the data with {FIRST_STEPS[step]}." for step in missing),
+            *(f"note: {note}" for note in notes),
+        ),
+        numbers={"experiment": chosen.name, "data": chosen.data, "seeds": seeds, "runs": runs, "notes": notes},
+    )
+
+
+# ---- our runs --------------------------------------------------------------------------------------------------------
 
 
 ReproducedScore = dict[str, Any]
@@ -83,6 +270,11 @@ class Reproduction(Shown):
         case, n = "scores" if judged else "one seed" if tested else "no figure", len(judged)
         if self.pairs:
             case, right, n = "pairs", sum(pair.bears_out for pair in self.pairs), len(self.pairs)
+        verdict = Verdict.UNDECIDED
+        if n and right == n:
+            verdict = Verdict.DECIDED
+        elif 2 * right < n:
+            verdict = Verdict.FAILED
         facts = {"right": Fact(value=right, unit="count"), "all": Fact(value=n, unit="count")}
         names: dict[str, object] = {}
         if tested:
@@ -95,7 +287,7 @@ class Reproduction(Shown):
         return Conclusion(
             kind="reproduce",
             case=case,
-            verdict=_verdict(right, n),
+            verdict=verdict,
             subject=(self.experiment, self.task, self.source),
             facts=facts,
             names=names,
@@ -109,7 +301,9 @@ class Reproduction(Shown):
                 yield Check(name="step not run", passed=False, names={"step": before, "option": FIRST_STEPS[before]})
         for whose, best in self.front.items():
             listing = ", ".join(f"{model} at layer {layer}" for model, layer in best) or "nothing"
-            yield Check(name="front", passed=None, names={"whose": FRONTS[whose], "points": listing})
+            yield Check(
+                name="front", passed=None, names={"whose": {"paper": "the paper"}.get(whose, whose), "points": listing}
+            )
 
     @property
     def sources(self) -> dict[str, str]:
@@ -181,23 +375,13 @@ class Reproduction(Shown):
         )
 
 
-FRONTS = {"paper": "the paper", "ours": "ours"}
-
-
-def _verdict(right: int, n: int) -> Verdict:
-    """Return whether all of some figures match the paper's; failed if fewer than half do."""
-    if not n:
-        return Verdict.UNDECIDED
-    return Verdict.DECIDED if right == n else Verdict.FAILED if 2 * right < n else Verdict.UNDECIDED
-
-
 def reproduce(
     name: str,
     task: TaskSettings,
     *,
     models: Mapping[str, str] | None = None,
     data: FirstSteps | None = None,
-    seeds: Sequence[int] = PAPER_SEEDS,
+    seeds: Sequence[int],
     options: Model = DEFAULTS,
 ) -> Reproduction:
     """Run the recipes of an experiment and compare its scores with the paper's.
@@ -206,6 +390,9 @@ def reproduce(
     are checked before training. Steps before TMFT without data are not run. For `models` see
     `run_models`.
     """
+    from layerprobe.lab.recipe import RecipeTask
+    from layerprobe.tasks.loading import load_settings
+
     chosen, data = experiment(name), data or {}
     run = run_models(chosen, models)
     chosen.check_first_steps(data)
@@ -242,6 +429,8 @@ def _recipe(
     name: str, before: Before | None, run: Mapping[str, str], files: Sequence[str], settings: dict[str, Any]
 ) -> Recipe | None:
     """Return a recipe of an experiment with its data and models; None if it uses none of these models."""
+    from layerprobe.lab.recipe import AdaptStep, RecipeTask, load_recipe
+
     recipe = load_recipe(RECIPES / f"{name}{FILES[before]}.toml")
     models = tuple(
         replace(model, model=replace(model.model, name=run[model.model.name]))
@@ -260,6 +449,8 @@ def _recipe(
 def _fine_tuned(
     chosen: Experiment, run: Mapping[str, str], recipes: Mapping[Before | None, Recipe], task: Task
 ) -> tuple[ReproducedScore, ...]:
+    from layerprobe.lab.run import plan_recipe, run_recipe
+
     for recipe in recipes.values():
         plan_recipe(recipe)  # reports errors before any training
     ours: dict[tuple[Before | None, str, int | None, int], LayerOutcome] = {}
@@ -334,6 +525,11 @@ def _is_tested(score: ReproducedScore, metric: str) -> bool:
 
 
 def _compared(chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Model) -> tuple[Pair, ...]:
+    from layerprobe.comparison.compare import compare_all
+    from layerprobe.extraction.embeddings import extract
+    from layerprobe.prediction.rules import plateau_rule
+    from layerprobe.similarity.measures import CKA
+
     pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
     if not pairs:
         raise DataError(

@@ -1,1 +1,0 @@
-"""The paper's experiments: their settings, reported figures, cost, and how to reproduce them."""
