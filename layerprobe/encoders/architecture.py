@@ -34,7 +34,6 @@ from layerprobe.process import MAKING_MODELS, silence_if
 from layerprobe.rng import Undrawn
 
 V = TypeVar("V")
-
 P = ParamSpec("P")
 
 

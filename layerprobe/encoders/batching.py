@@ -26,16 +26,13 @@ Batch = dict[str, Tensor]
 
 TOKEN, EXTRA = 1, 2
 """Values of an attention mask, where 0 is padding: a token, and an image's token that is not a patch, such as [CLS]."""
-
 POOLED = "pooled"
 """Key of the mask of pooled tokens, in a batch whose prompts are not pooled."""
 
 # Number of texts tokenised at once: a tokenizer's own records of a text are far larger than its ids.
 CHUNK = 4096
-
 PIXEL_MEMORY = 2**29
 """Bytes of pixels that a reader caches for the next epoch."""
-
 N_PROBES = 4
 
 

@@ -109,19 +109,15 @@ OPENVINO = Engine(
     write=_write_openvino,
     compile=lambda folder, dtype: compile_openvino(folder / "graph.xml", dtype),
 )
-
 WEIGHTS, BOTH = "int8 weights", "int8"
 """8-bit weights in blocks of 128; or 8-bit activations as well, rounded by the range of each tensor at run time."""
-
 FILES = {
     "onnx": Path("onnx", "model_qint8_quantized.onnx"),
     "openvino": Path("openvino", "openvino_model_qint8_quantized.xml"),
 }
 """Files of graphs with `BOTH`, by backend, at the paths where sentence-transformers looks for them."""
-
 FLOATS = {"openvino": ', "ov_config": {"INFERENCE_PRECISION_HINT": "f32"}'}
 """Further arguments for sentence-transformers, so that everything else is computed in float32."""
-
 _GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 """Number of activations that OpenVINO rounds together, and its name for that setting."""
 
@@ -153,7 +149,7 @@ def int8_graphs(encoder: Encoder, pooling: Pooling, *, every: bool = True) -> di
         graphs[f"{ONNX.name} {WEIGHTS}"] = compile_onnx(weights), of_weights
         with contextlib.suppress(MissingPackageError):
             OPENVINO.check("cpu", "float32")
-            written = _write_openvino(weights, weights.with_suffix(".xml"))
+            written = _write_int8_openvino(weights, weights.with_suffix(".xml"))
             for name, group in ((WEIGHTS, 0), (BOTH, _GROUP)):
                 graph = compile_openvino(weights, "float32", **{_ROUNDS: group})
                 graphs[f"{OPENVINO.name} {name}"] = graph, written
@@ -173,11 +169,11 @@ def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
             if file.suffix == ".onnx":
                 shutil.copyfile(both, file)
             else:
-                _write_openvino(weights, file)
+                _write_int8_openvino(weights, file)
         return products
 
 
-def _write_openvino(weights: Path, file: Path) -> int:
+def _write_int8_openvino(weights: Path, file: Path) -> int:
     """Write a `WEIGHTS` graph for OpenVINO that also rounds activations; return its size in bytes."""
     import openvino
 

@@ -41,7 +41,6 @@ from layerprobe.versions import GRAPH_VERSION
 
 PLAIN = "eager"
 """transformers' attention written as plain products and a softmax."""
-
 FEATURES = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -149,7 +148,6 @@ logger = logging.getLogger(__name__)
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Largest difference from torch in float32, as a share of a layer's largest feature."""
-
 _OPENING = threading.RLock()
 """Lock: torch.export, and silencing it, are not thread-safe."""
 
@@ -309,9 +307,7 @@ class BackendSurvey:
 
 USUAL_TEXTS = tuple(" ".join(PROBE_TEXTS[i:j]) for i, j in itertools.combinations(range(len(PROBE_TEXTS) + 1), 2))
 """Texts for measuring speed if none are given: sentences of different lengths."""
-
 MEASURED_TEXTS, MEASURED_TOKENS = 256, CPU_BATCH_TOKENS
-
 ROUNDS, SECONDS = (7, 15), 10.0
 """Smallest and largest number of rounds, and the seconds after which no further round starts."""
 
