@@ -27,8 +27,7 @@ from layerprobe.encoders.in_memory import is_loaded, model_and_tokenizer
 from layerprobe.encoders.loading import load_encoder, look
 from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
-from layerprobe.export.checkpoint import with_pooler
-from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
+from layerprobe.export.folder import FOR_ANY_LAYER, check_modules, with_pooler
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.results.shown import OneLayer

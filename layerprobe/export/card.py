@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from layerprobe.encoders.engines import FLOATS
 from layerprobe.encoders.model import ModelDescription, Pooling
-from layerprobe.export.layout import Int8File, Layout, parameters_phrase
+from layerprobe.export.folder import Int8File, Layout
 from layerprobe.extraction.check import tokens_phrase
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import RunOrigin
@@ -111,6 +111,16 @@ def card(
         layers=finding and finding_table(finding),
         version=__version__,
     )
+
+
+def parameters_phrase(n: int, whole: int) -> str:
+    """Return the number of parameters of a model, compared with the full one.
+
+    Examples:
+        >>> parameters_phrase(300, 4000), parameters_phrase(4000, 4000)
+        ('300 instead of 4,000', '4,000, as in the full model')
+    """
+    return f"{n:,} instead of {whole:,}" if n != whole else f"{n:,}, as in the full model"
 
 
 def escaped(text: str) -> str:

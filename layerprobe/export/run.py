@@ -1,13 +1,16 @@
-"""Export a model or a fine-tuning run at a layer as a folder."""
+"""Export a model or a fine-tuning run at a layer as a folder, and the result."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class
@@ -16,17 +19,126 @@ from layerprobe.encoders.engines import check_int8
 from layerprobe.encoders.identity import ModelLike, Resolved, position_limit, resolve
 from layerprobe.encoders.loading import NO_LIMIT, load
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, split_name
-from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity
+from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity, sentence_model
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.export.card import card
-from layerprobe.export.checkpoint import check_target, kept_dtype, write_checkpoint
-from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, open_source
+from layerprobe.export.card import card, parameters_phrase
+from layerprobe.export.folder import (
+    FOR_ANY_LAYER,
+    TRAINED,
+    Int8File,
+    Layout,
+    check_modules,
+    check_target,
+    kept_dtype,
+    write_checkpoint,
+)
 from layerprobe.extraction.check import tokenizer_cautions
 from layerprobe.files.atomic import SUMS, folder_problems
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.names import short_name
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Table, named_values
 from layerprobe.study.values import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExportResult(Shown):
+    """A truncated encoder on disk, whose embeddings were compared with the original model's."""
+
+    path: str
+    """Path of the folder."""
+    model: str
+    """Name of the truncated model."""
+    revision: str
+    """Commit of the model, or the content digest of a local folder."""
+    layer: int
+    """Number of kept blocks."""
+    n_blocks: int
+    """Number of blocks of the original model."""
+    parameters: int
+    """Number of parameters of the truncated model, without the pooler."""
+    whole_parameters: int
+    """Number of parameters of the original model with all of its blocks, without the pooler."""
+    pooling: str
+    """Pooling of token states."""
+    modules: tuple[str, ...]
+    """Modules after the encoder in sentence-transformers; empty for an image encoder."""
+    max_length: int | None
+    """Most tokens per text; None for an image encoder."""
+    prompt: str
+    """Prefix of every text."""
+    difference: float
+    """Largest difference of any feature of an embedding before and after."""
+    compared_with: Literal["layer", "source"]
+    """Reference of the comparison: the pooled layer, or also sentence-transformers' embeddings by the cut source."""
+    warnings: tuple[str, ...]
+    """Warnings for users of the folder."""
+    dtype: str = field(default="float32", metadata=RARE)
+    """Precision of the weights."""
+    changes: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Differences from the original model, in words: precision, length, pooling, prompts."""
+    int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
+    """8-bit graphs, if requested."""
+
+    @property
+    def table(self) -> Table:
+        """One row per property of the folder."""
+        rows = {
+            "folder": self.path,
+            "model": self.model,
+            "revision": self.revision,
+            "layer": f"{self.layer} of {self.n_blocks}",
+            "parameters": parameters_phrase(self.parameters, self.whole_parameters),
+            "pooling": self.pooling,
+            **({"modules": ", ".join(self.modules)} if len(self.modules) > 1 else {}),
+            **({} if self.max_length is None else {"max length": self.max_length}),
+            **({"prompt": repr(self.prompt)} if self.prompt else {}),
+            **({"weights": self.dtype} if self.dtype != "float32" else {}),
+            **({"changed": "; ".join(self.changes)} if self.changes else {}),
+            "reloaded": (f"the same embeddings to {self.difference:.0e}" if self.difference else "equal embeddings")
+            + (", compared with the source's own encode" if self.compared_with == "source" else ""),
+            **{
+                f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
+                for model in self.int8
+            },
+        }
+        return named_values(rows, "Export")
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """Number of blocks written, and differences from the original model."""
+        facts = {"size": Fact(value=self.parameters, unit="parameters")}
+        if self.parameters != self.whole_parameters:
+            share = Fact(value=self.parameters / self.whole_parameters - 1, unit="share", better="lower")
+            whole = Fact(value=self.whole_parameters, unit="parameters")
+            facts = {"parameters": share, **facts, "whole_size": whole}
+        checks = [Check(name="changed", passed=None, names={"change": change}) for change in self.changes]
+        for model in self.int8:
+            of_model = {
+                "cosine": Fact(value=model.cosine, unit="similarity"),
+                "lowest": Fact(value=model.lowest, unit="similarity"),
+                "texts": Fact(value=model.n_texts, unit="count"),
+                "bytes": Fact(value=model.size, unit="bytes"),
+            }
+            checks.append(Check(name="8 bits", passed=None, facts=of_model, names={"backend": model.backend}))
+        return Conclusion(
+            kind="export",
+            case="whole" if self.layer == self.n_blocks else "cut",
+            verdict=Verdict.DECIDED,
+            subject=(self.model,),
+            choice=Choice.upto(self.n_blocks, self.layer),
+            facts=facts,
+            names={"folder": self.path, "model": short_name(self.model), "dtype": self.dtype, "layer": self.layer},
+            checks=tuple(checks),
+        )
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The model."""
+        return {"Model": f"{self.model}, revision {self.revision}"}
 
 
 def export_model(
@@ -76,26 +188,25 @@ def export_model(
         StoreError: If the folder cannot be written.
     """
     backends = check_int8(int8)
-    out, layer = Path(out), None if layer is None else one_layer(layer)
-    of_part: list[str] = []
+    out = Path(out)
+    layer = None if layer is None else one_layer(layer)
+    notes: list[str] = []
     if isinstance(model, Finding):
         finding = finding or model
         if not model.weights.n_train:
-            of_part = [
+            notes.append(
                 "these weights come from one run of the search, which used only part of the labels: "
                 "find(..., final=True) uses all of them"
-            ]
-        model, layer = _finding_run(model, layer), None
+            )
+        model = _finding_run(model, layer)
+        layer = None
     source = _local_folder(model)
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
     asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
-    query_prompt, document_prompt, normalize = "", "", False
-    notes: list[str] = []
-    recipe, at_end = Recipe(), True
-    if dense is not None:
-        lost = None if Path(dense, SUMS).is_file() else f"{dense} has none"
-        if problem := next(folder_problems(Path(dense)), lost):
-            raise DataError(f"expected a map to fewer dimensions: {problem}; run shrink again")
+    query_prompt = document_prompt = ""
+    normalize = False
+    recipe = Recipe()
+    at_end = True
     if saved is None:
         if dense is not None:
             raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
@@ -107,21 +218,29 @@ def export_model(
         check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
         layer = one_layer(layer, count_blocks(encoder.model.config), of=checkpoint.label)
-        pooling, max_length, prompt = checkpoint.pooling, checkpoint.max_length, checkpoint.prompt
+        pooling = checkpoint.pooling
+        max_length = checkpoint.max_length
+        prompt = checkpoint.prompt
         if asked.prompt is None and not prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
-        described, declared = encoder.description, declared_dtype(checkpoint.whole or checkpoint.config)
+        described = encoder.description
+        declared = declared_dtype(checkpoint.whole or checkpoint.config)
         source_length = checkpoint.recipe.max_length or encoder.max_length
-        recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
+        recipe = checkpoint.recipe
+        n_blocks = count_blocks(checkpoint.whole or checkpoint.config)
         at_end = layer == described.n_blocks and n_blocks in (checkpoint.asked.blocks or (n_blocks,))
         read_with = replace(recipe, left_out=()).notes(pooling, prompt)
-        notes = [*tokenizer_cautions(checkpoint), *(f"{described.name} is read with {note}" for note in read_with)]
-        others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
+        notes += [*tokenizer_cautions(checkpoint), *(f"{described.name} is read with {note}" for note in read_with)]
         notes += [
             f"this is the {checkpoint.modality} tower; the {tower} tower is {described.name}:{tower}"
-            for tower in others
+            for tower in checkpoint.towers
+            if tower != checkpoint.modality
         ]
     else:
+        if dense is not None:
+            lost = None if Path(dense, SUMS).is_file() else f"{dense} has none"
+            if problem := next(folder_problems(Path(dense)), lost):
+                raise DataError(f"expected a map to fewer dimensions: {problem}; run shrink again")
         check_target(out, overwrite=overwrite, source=source)
         run, origin = saved
         _check_options_agree(run, origin, layer, asked)
@@ -132,15 +251,17 @@ def export_model(
             raise DataError(f"expected no {option('keep_blocks')}: the run has its own blocks")
         # the saved tokenizer already appends it
         encoder = load(_resolved(Model(str(run.directory / MODEL), end_token=False), out))
-        protocol = run.protocol
-        pooling, max_length, prompt = protocol.pooling, protocol.max_length, origin.prompt
-        query_prompt, document_prompt = origin.query_prompt, origin.document_prompt
-        described, kinds = origin.model, origin.modules
-        declared, source_length = origin.dtype, origin.max_length
-        normalize = "Normalize" in kinds
-        if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
-            notes = [f"the run was trained without {' and '.join(left)} of the model, and so is its export"]
-        notes += of_part
+        pooling = run.protocol.pooling
+        max_length = run.protocol.max_length
+        prompt = origin.prompt
+        query_prompt = origin.query_prompt
+        document_prompt = origin.document_prompt
+        described = origin.model
+        declared = origin.dtype
+        source_length = origin.max_length
+        normalize = "Normalize" in origin.modules
+        if left := [module for module in origin.modules if module not in ("Transformer", *FOR_ANY_LAYER)]:
+            notes.insert(0, f"the run was trained without {' and '.join(left)} of the model, and so is its export")
     same = "revision", "random_init", "architecture", "n_blocks", "blocks"
     if finding is not None and any(getattr(finding.model, name) != getattr(described, name) for name in same):
         raise DataError(f"expected a finding for {_which(described)}, got one for {_which(finding.model)}")
@@ -160,7 +281,7 @@ def export_model(
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
-    with open_source(recipe) as base:
+    with _open_source(recipe) as base:
         if base is not None:
             layout, more = _like_source(layout, base, encoder, at_end=at_end, options=asked, end_token=recipe.end_token)
             notes += more
@@ -231,13 +352,18 @@ def _like_source(
     ]
     check_modules([held.rows[0]["type"], *of_others], name=name)
     changed = [option for option in ("max_length", "prompt") if getattr(options, option) is not None]
-    changed += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
-    changed += ["pooling"] * (options.pooling not in (None, held.pooled))
+    if end_token:
+        changed.append("end token")
+    if encoder.description.random_init is not None:
+        changed.append("weights")
+    if options.pooling not in (None, held.pooled):
+        changed.append("pooling")
     length = layout.max_length
     if options.max_length is None:
         configured, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
         length = min((length for length in (configured, most) if length), default=NO_LIMIT)
-        changed += ["max_length"] * (most is not None and length < (configured or most))
+        if most is not None and length < (configured or most):
+            changed.append("max_length")
     fits = at_end and not {"pooling", "weights"} & {*changed}
     modules = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
     layout = replace(layout, source=held, behind=modules, changed=tuple(changed), max_length=length)
@@ -249,6 +375,17 @@ def _like_source(
     if theirs := other_similarity(held.settings, kinds):
         notes.append(f"{name} keeps {theirs}; layerprobe's results use cosines")
     return layout, notes
+
+
+@contextlib.contextmanager
+def _open_source(recipe: Recipe) -> Iterator[SentenceModel | None]:
+    """Yield the sentence-transformers model of a recipe, None without one; a loaded model is saved temporarily."""
+    if recipe.source is None or isinstance(recipe.source, SentenceModel):
+        yield recipe.source
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        recipe.source.save(folder, create_model_card=False)
+        yield sentence_model(lambda file: path if (path := Path(folder, file)).is_file() else None)
 
 
 def _finding_run(finding: Finding, layer: int | None) -> Path:

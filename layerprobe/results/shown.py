@@ -232,7 +232,7 @@ SHIPPED = {
     "LayerCurve": "layerprobe.readings.reading:LayerCurve",
     "LayerScores": "layerprobe.scoring.values:LayerScores",
     "SearchAnswer": "layerprobe.search.values:SearchAnswer",
-    "ExportResult": "layerprobe.export.layout:ExportResult",
+    "ExportResult": "layerprobe.export.run:ExportResult",
     "Diagnosis": "layerprobe.extraction.check:Diagnosis",
 }
 """The classes of results by name, in the order in which `read_result` tries them."""

@@ -23,7 +23,7 @@ from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.loading import SharedModel, load
 from layerprobe.encoders.timing import median_range
 from layerprobe.errors import MissingPackageError, ModelError
-from layerprobe.export.checkpoint import written_bytes
+from layerprobe.export.folder import written_bytes
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.outcomes import ScoredSplit, outputs_in, run_items
 from layerprobe.finetuning.tuning import finetune, with_prompts

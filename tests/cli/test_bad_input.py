@@ -64,7 +64,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    for absent in ("layerprobe.encoders.loading", "layerprobe.export.checkpoint", "openvino", "ray", "peft"):
+    for absent in ("layerprobe.encoders.loading", "layerprobe.export.folder", "openvino", "ray", "peft"):
         monkeypatch.setitem(sys.modules, absent, None)
     places = {"MODEL": pair[0], "DATA": pairs_file, "FULL": pairs_file.parent, "INSIDE.html": pairs_file / "x.html"}
     done = layerprobe(*(places.get(argument, argument) for argument in arguments))

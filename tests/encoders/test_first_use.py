@@ -88,7 +88,7 @@ def test_models_are_loaded_in_one_place() -> None:
     assert calls == {
         "layerprobe/encoders/loading.py",
         "layerprobe/extraction/check.py",
-        "layerprobe/export/checkpoint.py",
+        "layerprobe/export/folder.py",
         "layerprobe/trainer.py",
     }
 

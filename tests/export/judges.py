@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.recipe import INPUT, MODES, POOLING, SETTINGS
-from layerprobe.export.layout import Layout
+from layerprobe.export.folder import Layout
 from layerprobe.extraction.embed import embed_layers
 from tests.models import TEXTS
 

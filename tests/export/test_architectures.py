@@ -10,8 +10,7 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export.layout import ExportResult
-from layerprobe.export.run import export_model
+from layerprobe.export.run import ExportResult, export_model
 from tests.few import USUAL_ARCHITECTURES, few
 from tests.models import ARCHITECTURES, HIDDEN, MIXES_PADDING, N_BLOCKS, save_tiny
 

@@ -15,7 +15,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.card import card
-from layerprobe.export.layout import Layout
+from layerprobe.export.folder import Layout
 from layerprobe.export.run import export_model
 from layerprobe.finetuning.saved import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun, Protocol

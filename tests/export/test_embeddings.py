@@ -14,7 +14,7 @@ from layerprobe.encoders.batching import pool
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, Pooling
-from layerprobe.export.layout import Layout, write_layout
+from layerprobe.export.folder import Layout, write_layout
 from layerprobe.export.run import export_model
 from tests.models import HIDDEN, TEXTS, save_tiny, tiny_tokenizer
 from tests.results.contract import assert_keeps_contract

@@ -19,9 +19,8 @@ from layerprobe.encoders.engines import FILES, int8_graphs, read_int8
 from layerprobe.encoders.graphs import USUAL_TEXTS
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, MissingPackageError, ModelError
-from layerprobe.export import checkpoint
-from layerprobe.export.layout import ExportResult
-from layerprobe.export.run import export_model
+from layerprobe.export import folder as checkpoint
+from layerprobe.export.run import ExportResult, export_model
 from layerprobe.files.atomic import folder_problems
 from layerprobe.metrics.scores import cosine_scores
 from tests.images import save_vision

@@ -9,7 +9,7 @@ from layerprobe.encoders.architecture import declared_dtype
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model
-from layerprobe.export.checkpoint import written_bytes
+from layerprobe.export.folder import written_bytes
 from layerprobe.export.run import export_model
 from tests.models import save_tiny, store_as, stored_bytes
 

@@ -16,7 +16,7 @@ import pytest
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
-from layerprobe.export import checkpoint
+from layerprobe.export import folder as checkpoint
 from layerprobe.export.run import export_model
 from layerprobe.files import atomic
 from layerprobe.files.atomic import folder_errors, new_folder

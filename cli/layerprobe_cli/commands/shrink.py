@@ -88,7 +88,7 @@ def shrink(
         call.refuse(call.given(o.TASK) - READ_OF_TEXTS, "without --task")
     task = o.load(source) if source else None
 
-    from layerprobe.export.checkpoint import check_target, has_text
+    from layerprobe.export.folder import check_target, has_text
     from layerprobe.files.serialisation import digest
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.store.manifest import texts_digest

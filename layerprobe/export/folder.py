@@ -1,13 +1,19 @@
-"""From a loaded encoder and a layer to a verified folder. Knows encoders and folders, no hub and no command line."""
+"""The folder of an export: the layout of its files, and how they are written and verified.
+
+Knows encoders and folders; needs no sentence-transformers.
+"""
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -20,10 +26,9 @@ from layerprobe.encoders.engines import FILES, read_int8, write_int8
 from layerprobe.encoders.failures import model_errors, quiet_transformers
 from layerprobe.encoders.graphs import USUAL_TEXTS, Graph
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Model
-from layerprobe.encoders.recipe import MODULES
+from layerprobe.encoders.model import Model, Pooling
+from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, SentenceModel
 from layerprobe.errors import DataError, ModelError, option
-from layerprobe.export.layout import IMAGES, Int8File, Layout, check_activations, fetch_modules, write_layout
 from layerprobe.files.atomic import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted
 from layerprobe.files.inputs import from_home
@@ -31,6 +36,172 @@ from layerprobe.metrics.scores import cosine_scores
 from layerprobe.names import some
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import Undrawn, without_autocast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Int8File:
+    """A graph of the exported encoder with 8-bit products, which was reloaded and run."""
+
+    backend: str
+    """Library that runs it: onnx or openvino."""
+    file: str
+    """Path in the folder."""
+    size: int
+    """Size in bytes, with the files that belong to it."""
+    n_texts: int
+    """Number of texts on which it was compared with the model in float32."""
+    cosine: float
+    """Mean cosine over texts between its pooled embeddings and those in float32, -1 to 1."""
+    lowest: float
+    """Lowest cosine of any text."""
+
+    @property
+    def difference_text(self) -> str:
+        """Its difference from float32, in words."""
+        return (
+            f"cosine to the embeddings in float32 {self.cosine:.4f} on average, {self.lowest:.4f} at worst "
+            f"({self.n_texts} texts)"
+        )
+
+
+# ---- how token states become an embedding ---------------------------------------------------------------
+
+
+IMAGES = "embedding.json"
+# `encode` uses the default prompt; `encode_query` and `encode_document` use those of their names, empty or not.
+_PROMPTS = ("default", "query", "document")
+_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+"""Files of a module after an encoder."""
+
+
+FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
+TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
+"""Modules of sentence-transformers that suit any layer, and those trained on the last layer."""
+
+
+def check_modules(types: Sequence[str], *, name: str) -> None:
+    """Raise ModelError unless modules, by full class names, can follow another layer."""
+    kinds = [path.rpartition(".")[2] for path in types]
+    odd = [
+        path
+        for i, (path, kind) in enumerate(zip(types, kinds, strict=True))
+        if not path.startswith("sentence_transformers.") or (i and kind not in FOR_ANY_LAYER + TRAINED)
+    ]
+    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
+        raise ModelError(
+            f"{name} has the modules {', '.join(odd or kinds)}, which cannot be exported: expected Transformer, "
+            f"Pooling and {', '.join((*FOR_ANY_LAYER[1:], *TRAINED))} of sentence-transformers; to export without "
+            f"them, remove {MODULES} from a copy of the folder"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How token states become one embedding."""
+
+    pooling: Pooling
+    width: int
+    """Number of features of a token state."""
+    max_length: int
+    """Most tokens per text, special tokens included."""
+    prompt: str
+    """Prefix of every text."""
+    n_extra: int | None = None
+    """For image models: number of tokens before the patches, which mean and max ignore; None for text models."""
+    query_prompt: str = ""
+    """Prefix of every query instead, if documents have another."""
+    document_prompt: str = ""
+    """Prefix of every document instead."""
+    normalize: bool = False
+    """Whether embeddings are normalised to length 1; a source decides this by its modules."""
+    dense: Path | None = None
+    """Folder of a Dense module after the pooling, for fewer features; only without a source."""
+    int8: tuple[str, ...] = ()
+    """Backends with an 8-bit graph of the encoder in the folder."""
+    source: SentenceModel | None = None
+    """The sentence-transformers model whose settings are kept unless requested otherwise."""
+    behind: tuple[int, ...] = ()
+    """Numbers of its modules that are kept, besides the encoder."""
+    changed: tuple[str, ...] = ()
+    """Settings that were requested instead of the source's, such as pooling and prompt."""
+    dtype: str = "float32"
+    """Precision of the weights."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules after the encoder."""
+        if self.n_extra is not None:
+            return ()
+        if self.source is not None:
+            return tuple(self.source.kinds[i] for i in self.behind)
+        modules = {"Pooling": True, "Dense": self.dense is not None, "Normalize": self.normalize}
+        return tuple(name for name, present in modules.items() if present)
+
+    @property
+    def pooled(self) -> str:
+        """Name of the pooling."""
+        return self.pooling if self.source is None or "pooling" in self.changed else self.source.pooled
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Prompts by their names in sentence-transformers."""
+        if self.source is not None and "prompt" not in self.changed:
+            return self.source.settings.get("prompts") or {}
+        if self.query_prompt != self.document_prompt:
+            return {"query": self.query_prompt, "document": self.document_prompt}
+        return dict.fromkeys(_PROMPTS, self.prompt) if self.prompt else {}
+
+
+def write_layout(folder: Path, layout: Layout) -> None:
+    """Write the files that sentence-transformers needs with a checkpoint: modules, pooling, length, prompt, similarity.
+
+    For image models, write how states become an embedding, as information.
+    """
+    if layout.n_extra is not None:
+        # sentence-transformers would average all tokens, including [CLS] and registers
+        _write(folder / IMAGES, {"pooling": layout.pooling, "width": layout.width, "tokens_before": layout.n_extra})
+        return
+    modes = {key: mode == layout.pooling for mode, key in MODES.items()}
+    pooling = {"word_embedding_dimension": layout.width, **modes, "include_prompt": True}
+    settings = {
+        "model_type": "SentenceTransformer",
+        "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
+        "prompts": layout.prompts,
+        "default_prompt_name": _PROMPTS[0] if layout.prompt else None,
+        "similarity_fn_name": "cosine",
+    }
+    if (source := layout.source) is None:
+        paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(layout.modules, 1))]
+        types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", *layout.modules)]
+        rows = [{"path": path, "type": kind} for path, kind in zip(paths, types, strict=True)]
+        _write(folder / POOLING, pooling)
+        if layout.dense is not None:
+            shutil.copytree(layout.dense, folder / "2_Dense", ignore=lambda _, names: {*names} - {*_FILES})
+        reading: dict[str, Any] = {}
+    else:
+        rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.behind)]
+        for row in rows[1:]:
+            for file in _FILES:
+                if (original := source.find(f"{row['path']}/{file}")) is not None:
+                    (folder / row["path"]).mkdir(exist_ok=True)
+                    shutil.copyfile(original, folder / row["path"] / file)
+            if "pooling" in layout.changed and row["type"].endswith(".Pooling"):
+                _write(folder / row["path"] / "config.json", pooling)
+        keys = ("prompts", "default_prompt_name") if "prompt" in layout.changed else ()
+        settings |= {key: value for key, value in source.settings.items() if key not in keys}
+        reading = source.reading
+    _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])
+    _write(folder / INPUT, {"do_lower_case": False, **reading, "max_seq_length": layout.max_length})
+    _write(folder / SETTINGS, settings)
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+# ---- written and verified --------------------------------------------------------------------------------
+
 
 # Largest difference of any feature of an embedding after reloading.
 TOLERANCE = 1e-5
@@ -99,7 +270,8 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
 
 def is_export(folder: Path) -> bool:
     """Return whether layerprobe wrote a folder as an export: its card and its list of checksums show it."""
-    card, names = folder / "README.md", listed_files(folder)
+    card = folder / "README.md"
+    names = listed_files(folder)
     if "config.json" not in names or names.isdisjoint((MODULES, IMAGES)) or not card.is_file():
         return False
     return "- layerprobe" in card.read_text("utf-8", errors="replace").splitlines()
@@ -206,16 +378,18 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
 
     None if there is no such source, options differ from it, or sentence-transformers is not installed.
     """
-    source, name = layout.source, encoder.description.name
+    source = layout.source
+    name = encoder.description.name
     if source is None or layout.changed or (modules := source.find(MODULES)) is None:
         return None
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:  # or it does not fit the installed transformers
         return None
-    fetch_modules(source)  # including those that are not kept
+    for row in source.rows[1:]:  # of a model of the Hub, modules that are not kept may be missing
+        for file in _FILES:
+            source.find(f"{row['path']}/{file}")
     with quiet_transformers(), MAKING_MODELS, model_errors(name, "encoding by sentence-transformers"):
-        check_activations(source, name=name)
         whole, written = (
             SentenceTransformer(str(folder_of_one), device="cpu", local_files_only=True).float()
             for folder_of_one in (modules.parent, folder)
@@ -230,7 +404,8 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         # one text is longer than the limit, unless the limit is high
         near = layout.max_length if layout.max_length <= DEFAULT_MAX_LENGTH else 0
         long = " ".join(PROBE_TEXTS * (1 + near // 20))  # they have more than 20 words
-        texts, how = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS), long], {"batch_size": 1, "show_progress_bar": False}
+        texts = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS), long]
+        how = {"batch_size": 1, "show_progress_bar": False}
         encoders: tuple[Any, Any] = whole, written
         before, after = (
             np.concatenate([model.encode(texts, prompt_name=prompt, **how) for prompt in (None, *whole.prompts)])
@@ -247,9 +422,10 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
 
 def _write_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8File, ...]:
     """Write the 8-bit graphs, and return their differences from the model in float32."""
-    name, files = encoder.description.name, list[Int8File]()
     if not layout.int8:
         return ()
+    name = encoder.description.name
+    files: list[Int8File] = []
     if layout.n_extra is not None:
         raise DataError("expected a text model to write in 8 bits, got an image model")
     written = load_encoder(Model(str(folder), display_name=name), device="cpu")
@@ -257,7 +433,8 @@ def _write_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8F
     expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)
     for backend in layout.int8:
         embeddings = _embeddings_of_folder(written, layout, USUAL_TEXTS, read_int8(folder, backend))
-        cosines, file = cosine_scores(embeddings, expected), folder / FILES[backend]
+        cosines = cosine_scores(embeddings, expected)
+        file = folder / FILES[backend]
         if cosines.mean() < LEAST:
             raise ModelError(
                 f"in 8 bits by {backend} the embeddings of {name} have a mean cosine of {cosines.mean():.3f} to "
