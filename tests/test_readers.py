@@ -28,8 +28,8 @@ from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.lab.recipe import load_recipe
 from layerprobe.results.shown import load
 from layerprobe.store.store import Store
+from layerprobe.tasks.formats import SUFFIXES
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
-from layerprobe.tasks.tables import SUFFIXES
 from tests.lab.recipes import STUDY
 from tests.report.conftest import FINDINGS, model
 from tests.store.conftest import fill, key_of

@@ -31,15 +31,13 @@ from layerprobe.metrics.scores import mean_influences
 from layerprobe.names import counted
 from layerprobe.stats.floors import NO_ANSWER, Floor
 from layerprobe.tasks.cells import TableLog, UnusableRowError
-from layerprobe.tasks.columns import declared_columns
-from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.formats import Format, Grid, check_format, first_columns
 from layerprobe.tasks.kind import Kind, Learning
-from layerprobe.tasks.loading import TaskSource, load_rows
-from layerprobe.tasks.sources import data_files, table_of
+from layerprobe.tasks.loading import load_rows
+from layerprobe.tasks.rows import Layout, Row, TaskSource
+from layerprobe.tasks.sources import data_files, grid_of
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, check_format, first_columns
 from layerprobe.tasks.values import Items, Task
 
 
@@ -258,23 +256,19 @@ def load_questions(source: TaskSource) -> Task:
     are drawn at random from the train file; questions about one context stay together. Every split has at
     least 4 questions, and the train split at least one with an answer.
     """
-    ids, contexts = set[str](), dict[str, str]()
-
-    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        """Return the places of question, context, answers and, if present, of id and `is_impossible`."""
-        ids.clear()  # ids are distinct within a split
-        table, columns = declared_columns(table, source.settings.columns, QUESTION_ANSWERING)
-        header = table.header or ()
-        return table, (*columns, *(header.index(name) for name in ("id", _IMPOSSIBLE) if name in header))
-
+    contexts = dict[str, str]()
     return load_rows(
         replace(source, data={role: _unpacked(data, source.name) for role, data in source.data.items()}),
         QUESTION_ANSWERING,
-        functools.partial(_question, ids=ids, contexts=contexts),
+        functools.partial(_question, contexts=contexts),
         _splits,
         key=lambda question: (question[2], ""),
         together="the questions about one context",
-        columns_of=columns_of,
+        layout=Layout(
+            columns=QUESTION_ANSWERING.columns,
+            optional={"id": ("id",), _IMPOSSIBLE: ("isimpossible",)},
+            lists=True,
+        ),
         readers={".json": _read},
     )
 
@@ -286,13 +280,13 @@ _IMPOSSIBLE = "is_impossible"
 _SPAN = ("text", "answer_start")
 
 
-def _read(path: Path, format: Format) -> Table:
+def _read(path: Path, format: Format) -> Grid:
     check_format(path, format, ())
     try:
         data = parse_json(read_document(path, BYTES).decode("utf-8-sig"))
     except (DataError, ValueError, RecursionError) as error:
         raise TaskError(f"{path} cannot be read as JSON: {str(error).partition(chr(10))[0]}") from error
-    return table_of(_listed(_unpacked(data, str(path)), str(path)), str(path))
+    return grid_of(_listed(_unpacked(data, str(path)), str(path)), str(path))
 
 
 def _unpacked(data: Any, name: str) -> Any:
@@ -338,19 +332,17 @@ def _get(value: Any, key: str, place: str) -> Any:
 # ---- rows -> questions ----------------------------------------------------------------------------------
 
 
-def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
+def _question(row: Row, contexts: dict[str, str]) -> Question:
     """Return the question of a row; UnusableRowError if it is incomplete.
 
     Args:
         row: Question, context and answers, optionally the id and whether there is no answer.
-        ids: Ids of earlier rows.
         contexts: Cleaned contexts by original ones.
     """
-    further = dict(zip(row.columns[len(COLUMNS) :], row.values[len(COLUMNS) :], strict=True))
-    name, impossible = str(further.get("id", len(ids) + 1)), further.get(_IMPOSSIBLE)
-    text, context, answers = row.values[: len(COLUMNS)]
+    text, context, answers, id_cell, impossible = row.values
+    name = str(len(row.log.names) + 1 if id_cell is None else id_cell)
     problem, spans = "", _spans(answers, row.place)
-    if name in ids:
+    if name in row.log.names:
         problem = "with a duplicate id"
     elif not isinstance(text, str) or not text.strip():
         problem = "without a text"
@@ -358,7 +350,7 @@ def _question(row: Cells, ids: set[str], contexts: dict[str, str]) -> Question:
         problem = "without a context"
     elif impossible is not None and (impossible == "True") == bool(spans):
         problem = "with answers although is_impossible" if spans else "without an answer"
-    ids.add(name)
+    row.log.names.add(name)
     if problem:
         raise UnusableRowError(problem, name=name)
     if context not in contexts:

@@ -18,15 +18,13 @@ from layerprobe.metrics.scores import class_influences, class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
-from layerprobe.tasks.columns import Columns, place_of, plain_name
-from layerprobe.tasks.examples import Cells, Row, read_rows, task_of
+from layerprobe.tasks.examples import Example, task_of
 from layerprobe.tasks.explored import class_view
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
-from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.rows import Columns, Row, TaskSource, column_names, items_of, place_of, plain_name
 from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")
@@ -74,15 +72,15 @@ def load_image_task(source: TaskSource) -> Task:
     listed = ", ".join(f"{'+'.join(file.name for file in files)} as {role}" for role, files in sources.items())
     notes = [f"found in {from_home(train)}: {listed}"] if len(sources) > 1 else []
     given = {role: [from_home(str(data))] for role, data in source.data.items() if role != "train"}
-    tables = [
-        (role, _table(path, settings.columns, settings.format, "label"))
+    grids = [
+        (role, _grid(path, settings.columns, settings.format, "label"))
         for role, paths in (sources | given).items()
         for path in paths
     ]
-    placed = ((table, range(table.width)) for _, table in tables)
-    read, more, warnings = read_rows(placed, _labelled, item="image", skip=settings.skipped)
-    splits: dict[str, list[Row]] = {}
-    for (role, _), rows in zip(tables, read, strict=True):
+    placed = ((grid, range(grid.width)) for _, grid in grids)
+    read, more, warnings = items_of(placed, _labelled, item="image", skip=settings.skipped)
+    splits: dict[str, list[Example]] = {}
+    for (role, _), rows in zip(grids, read, strict=True):
         splits.setdefault(role, []).extend(rows)
     if not splits["train"]:
         raise TaskError(f"{source.name} has no images: expected a folder for each class, with files of images in it")
@@ -131,10 +129,10 @@ def load_images(
     """
     pillow()
     path, switches = from_home(source), {"skip_broken": skip_broken, "skip_empty": skip_empty}
-    tables = [_table(file, columns, format, "caption") for file in _tables_in(path)]
+    grids = [_grid(file, columns, format, "caption") for file in _tables_in(path)]
     skip = [name for name, on in switches.items() if on]
-    placed = ((table, range(table.width)) for table in tables)
-    read, notes, warnings = read_rows(placed, _captioned, item="image", skip=skip)
+    placed = ((grid, range(grid.width)) for grid in grids)
+    read, notes, warnings = items_of(placed, _captioned, item="image", skip=skip)
     items = [item for of_table in read for item in of_table]
     if not items:
         raise TaskError(f"{path} has no images: expected files ending in {', '.join(SUFFIXES)}")
@@ -154,25 +152,25 @@ def load_images(
 # ---- rows -> images --------------------------------------------------------------------------------------
 
 
-def _labelled(cells: Cells) -> Row:
-    label = label_cell(cells.values[1])
+def _labelled(row: Row) -> Example:
+    label = label_cell(row.values[1])
     if not label:
         raise UnusableRowError("without a label")
-    return Row(first=_image(cells), second=None, cell=label, label=label, place=cells.place)
+    return Example(first=_image(row), second=None, cell=label, label=label, place=row.place)
 
 
-def _captioned(cells: Cells) -> ImageItem:
-    caption = cells.log.clean(cells.values[1]).strip() if len(cells.values) > 1 else None
+def _captioned(row: Row) -> ImageItem:
+    caption = row.log.clean(row.values[1]).strip() if len(row.values) > 1 else None
     if caption == "":
         raise UnusableRowError("without a caption")
-    return _image(cells, caption)
+    return _image(row, caption)
 
 
-def _image(cells: Cells, caption: str | None = None) -> ImageItem:
+def _image(row: Row, caption: str | None = None) -> ImageItem:
     """Return an image that opens; otherwise raise UnusableRowError."""
-    image = cells.values[0]
+    image = row.values[0]
     file = Path(image) if isinstance(image, str) else None
-    place = cells.place if file is None else str(file)
+    place = row.place if file is None else str(file)
     try:
         content = image if file is None else file.read_bytes()
         decoded(content, place)
@@ -231,32 +229,31 @@ def _is_hidden(folder: str) -> bool:
 # ---- folders and files -> rows ---------------------------------------------------------------------------
 
 
-def _table(path: Path, columns: Columns | None, format: Format | None, beside: Beside) -> Table:
+def _grid(path: Path, columns: Columns | None, format: Format | None, beside: Beside) -> Grid:
     """Return one row per image: its path or bytes, and its label or caption, if any."""
     if path.is_dir():
         if beside == "label" and columns is not None:
             raise TaskError(f"{path} has one folder per class: expected no columns, which are for tables")
         return _folder(path, beside)
     in_parquet = path.suffix.lower() == ".parquet"
-    table = read_table(path, format).with_header()
-    header = table.header or ()
+    grid = read_grid(path, format).with_header()
+    header = grid.header or ()
     images = list(filter(None, [_parquet_column(path)])) if in_parquet else _usual(header, IMAGE_NAMES)
     names = _columns(path, header, columns, beside, images)
-    image, *others = (place_of(table, name) for name in names)
-    table.check_cells(others)
+    image, *others = (place_of(grid, name) for name in names)
+    grid.check_cells(others)
     labels = _class_names(path, names[-1]) if in_parquet and beside == "label" else {}
     rows = tuple(
-        (_image_cell(row[image], path.parent), *(labels.get(row[i], row[i]) for i in others)) for row in table.rows
+        (_image_cell(row[image], path.parent), *(labels.get(row[i], row[i]) for i in others)) for row in grid.rows
     )
-    return dataclasses.replace(table, header=tuple(names), rows=rows, nested={})
+    return dataclasses.replace(grid, header=tuple(names), rows=rows, nested={})
 
 
 def _columns(
     path: Path, header: Sequence[str], columns: Columns | None, beside: Beside, images: Sequence[str]
 ) -> list[str]:
     """Return the column of images and, if present, that of labels or captions."""
-    entries = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
-    chosen, required = [str(name).strip() for name in entries], beside == "label"
+    chosen, required = [] if columns is None else column_names(columns), beside == "label"
     if len(chosen) > 2 or (required and len(chosen) == 1):
         raise TaskError(f"expected the columns image,{beside}, got {','.join(chosen)!r}")
     if not (image := [*chosen[:1], *images][:1]):
@@ -270,7 +267,7 @@ def _columns(
     return [*image, *others]
 
 
-def _folder(path: Path, beside: Beside) -> Table:
+def _folder(path: Path, beside: Beside) -> Grid:
     """Return the images of a folder; in folders by class, each with its class."""
     folders = [path]
     if beside == "label" and not (folders := sorted(child for child in path.iterdir() if child.is_dir())):
@@ -287,7 +284,7 @@ def _folder(path: Path, beside: Beside) -> Table:
             else:
                 passed += not file.name.startswith(".")
     warning = f"ignored {counted(passed, 'file')} in hidden folders or without the ending of an image"
-    return Table(
+    return Grid(
         name=str(path),
         header=("image", "label") if beside == "label" else ("image",),
         rows=tuple(rows),

@@ -26,14 +26,13 @@ from layerprobe.metrics.scores import (
 )
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
 from layerprobe.tasks.cells import BINARY, detect_range, is_binary, is_number, label_cell, scale
-from layerprobe.tasks.columns import task_columns
-from layerprobe.tasks.examples import Row, example_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import Example, example_of, parsed, task_of
 from layerprobe.tasks.explored import class_view, decision_view, score_view
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
+from layerprobe.tasks.rows import find_columns, items_of, layouts_of
 from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import with_counts
-from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.values import Task
 
 SCORE_COLUMNS = (
@@ -79,16 +78,16 @@ def load_word_similarity(
     files = data_files(path) if path.is_dir() else [path]
     if not files:
         raise TaskError(f"{path} has no data file: expected files of two words and a score")
-    tables = (read_table(file, format) for file in files)
-    placed = (task_columns(table, _columns(table), "sts") for table in tables)
-    read, notes, warnings = read_rows(placed, example_of, item="pair", skip=skip)
-    rows = list[Row]()
+    grids = (read_grid(file, format) for file in files)
+    placed = (find_columns(grid, _columns(grid), layouts_of("sts")) for grid in grids)
+    read, notes, warnings = items_of(placed, example_of, item="pair", skip=skip)
+    rows = list[Example]()
     for file, pairs in zip(files, read, strict=True):
         scored = parsed("sts", file.name, pairs)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
-    distinct: dict[frozenset[str], Row] = {}
+    distinct: dict[frozenset[str], Example] = {}
     for row in rows:
         distinct.setdefault(frozenset(row.pair), row)
     if len(distinct) < len(rows):
@@ -106,16 +105,16 @@ def load_word_similarity(
     return with_counts(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
 
 
-def _columns(table: Table) -> list[int] | None:
+def _columns(grid: Grid) -> list[int] | None:
     """Return the first two columns of words and the only one of numbers, if a file without a header has these."""
     try:
-        task_columns(table, None, "sts")
+        find_columns(grid, None, layouts_of("sts"))
     except TaskError:
-        if table.header is not None or table.nested:
+        if grid.header is not None or grid.nested:
             raise
-        numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
-        one_word = [i for i in range(table.width) if all(len(row[i].split()) == 1 for row in table.rows)]
-        words = [i for i in one_word if not any(is_number(row[i]) for row in table.rows)]
+        numeric = [i for i in range(grid.width) if all(is_number(row[i]) for row in grid.rows)]
+        one_word = [i for i in range(grid.width) if all(len(row[i].split()) == 1 for row in grid.rows)]
+        words = [i for i in one_word if not any(is_number(row[i]) for row in grid.rows)]
         if len(numeric) == 1 and len(words) >= 2:
             return [*words[:2], numeric[0]]
         raise

@@ -29,12 +29,12 @@ from layerprobe.names import counted
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.evaluation import Rows
-from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ItemView, ReadOutputs
+from layerprobe.tasks.formats import first_columns
 from layerprobe.tasks.kind import Kind, Learning
-from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.loading import load_rows
+from layerprobe.tasks.rows import Row, TaskSource
 from layerprobe.tasks.sources import folder_splits
-from layerprobe.tasks.tables import first_columns
 from layerprobe.tasks.values import Items, Task
 
 ROUGE = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeLsum"}
@@ -276,7 +276,7 @@ def load_summaries(source: TaskSource) -> Task:
     return load_rows(source, SUMMARIZATION, _document, _splits, key=lambda row: ("\n".join(row[0]), ""))
 
 
-def _document(row: Cells) -> Document:
+def _document(row: Row) -> Document:
     document, summary = (
         _sentences(value, row.log, f"{row.place}, {name}") for name, value in zip(row.columns, row.values, strict=True)
     )

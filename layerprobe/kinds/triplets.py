@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from layerprobe.metrics.scores import cosine_scores, mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.cells import plain
-from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.evaluation import Rows
-from layerprobe.tasks.examples import Cells
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
-from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.loading import load_rows
+from layerprobe.tasks.rows import DOCUMENT_NAMES, NEGATIVE_NAMES, QUERY_NAMES, Layout, Row, TaskSource
 from layerprobe.tasks.values import Items, Task
 
 
@@ -86,11 +85,11 @@ def load_triplets(source: TaskSource) -> Task:
     return load_rows(
         source,
         TRIPLETS,
-        Cells.texts,
+        Row.texts,
         _splits,
         key=lambda texts: texts[:2],
         together="those of an anchor and a positive",
-        columns_of=lambda table: training_columns(table, source.settings.columns, negatives=(1, 1))[:2],
+        layout=Layout(columns={"anchor": QUERY_NAMES, "positive": DOCUMENT_NAMES, "negative": NEGATIVE_NAMES}),
     )
 
 

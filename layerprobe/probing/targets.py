@@ -27,9 +27,9 @@ from layerprobe.similarity.checks import as_array
 from layerprobe.stats.crossed import Links, joined
 from layerprobe.tasks.cells import is_number, spelled_alike
 from layerprobe.tasks.evaluation import links_of
+from layerprobe.tasks.formats import open_parquet, read_grid
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
-from layerprobe.tasks.tables import open_parquet, read_table
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 if TYPE_CHECKING:
@@ -224,10 +224,10 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         elif path.suffix in (".parquet", ".pq"):
             columns = _parquet(path)
         else:
-            table = read_table(path).with_header()
-            if not table.rows:
+            grid = read_grid(path).with_header()
+            if not grid.rows:
                 raise DataError(f"{path} has only one line: expected a row of targets for each sample")
-            columns = dict(zip(table.header or (), zip(*table.rows, strict=True), strict=True))
+            columns = dict(zip(grid.header or (), zip(*grid.rows, strict=True), strict=True))
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise

@@ -54,6 +54,8 @@ class TableLog:
     """Number of texts in which control characters became a space."""
     cut: int = 0
     """Number of texts cut to `MAX_CHARACTERS`."""
+    names: set[str] = field(default_factory=set)
+    """Names or ids of the rows so far, for items that have such."""
     left_out: dict[tuple[str, str], list[object]] = field(default_factory=dict)
     """Numbers or names of rows, by problem and the argument that leaves such rows out."""
 

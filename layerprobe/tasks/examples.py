@@ -1,35 +1,23 @@
 """Checked splits of a task from rows of tables. Knows texts, scores and labels with their places, not files."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from layerprobe.errors import TaskError, option
 from layerprobe.names import counted
-from layerprobe.tasks.cells import (
-    TableLog,
-    UnusableRowError,
-    check_left_out,
-    check_range,
-    class_names,
-    label_cell,
-    parse_score,
-    scale,
-    spelled_alike,
-)
-from layerprobe.tasks.columns import plain_name
+from layerprobe.tasks.cells import check_range, class_names, label_cell, parse_score, scale, spelled_alike
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, detect_kind
+from layerprobe.tasks.rows import Row, plain_name
 from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS, with_all_splits
-from layerprobe.tasks.tables import Table
 from layerprobe.tasks.values import Examples, Task
 
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """An example in the form of its source."""
+class Example:
+    """A text or a pair of texts with its target, as in its source."""
 
     first: str
     second: str | None
@@ -49,79 +37,13 @@ class Row:
         return self.first, self.second or ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cells:
-    """The cells of a row in the columns that make an item."""
-
-    values: tuple[Any, ...]
-    columns: tuple[str, ...]
-    """Names of the columns, for messages."""
-    place: str
-    """File and line."""
-    log: TableLog
-
-    def texts(self, n: int | None = None) -> tuple[str, ...]:
-        """Return all cells, or the first n, as cleaned texts; UnusableRowError if one is empty or a list."""
-        for name, value in zip(self.columns[:n], self.values[:n], strict=True):
-            if not isinstance(value, str):
-                raise TaskError(f"{self.place}: expected a text or a number in {name}, got {str(value)[:40]}")
-        texts = tuple(self.log.clean(value) for value in self.values[:n])
-        if empty := [name for name, text in zip(self.columns, texts, strict=False) if not text.strip()]:
-            raise UnusableRowError(f"with an empty {' and '.join(empty)}")
-        return texts
-
-
-ItemT = TypeVar("ItemT")
-
-
-def read_rows(
-    tables: Iterable[tuple[Table, Sequence[int]]],
-    item_of: Callable[[Cells], ItemT],
-    *,
-    item: str,
-    skip: Collection[str],
-) -> tuple[list[list[ItemT]], list[str], list[str]]:
-    """Return the items of the rows of each table, with notes and warnings; TaskError for unusable rows.
-
-    Rows with only empty cells are ignored like blank lines; a warning counts them.
-
-    Args:
-        tables: Tables with the columns whose cells make an item; each is requested after the one before was read.
-        item_of: Function from a row to its item; it raises UnusableRowError if there is none.
-        item: Name of an item.
-        skip: The active arguments that leave unusable rows out.
-    """
-    read, logs, notes = list[list[ItemT]](), list[TableLog](), list[str]()
-    warnings, changed = list[str](), list[str]()
-    for table, columns in tables:
-        log, items, blank = TableLog(table.name, table.unit), list[ItemT](), 0
-        names = tuple(map(table.column, columns))
-        for i, row in enumerate(table.rows):
-            values = tuple(row[column] for column in columns)
-            if not any(not isinstance(value, str) or value.strip() for value in values):
-                blank += 1
-                continue
-            try:
-                items.append(item_of(Cells(values=values, columns=names, place=table.place(i), log=log)))
-            except UnusableRowError as error:
-                log.leave_out(str(error), error.name or table.numbers[i], error.skip)
-        if blank:
-            changed.append(f"{table.name}: left out {counted(blank, 'row')} without {' and '.join(names)}")
-        changed += log.warnings
-        read.append(items)
-        logs.append(log)
-        notes += table.notes
-        warnings += table.warnings
-    return read, notes, [*warnings, *check_left_out(logs, skip=skip, item=item), *changed]
-
-
-def example_of(row: Cells) -> Row:
+def example_of(row: Row) -> Example:
     """Return the example of a row: one text or two, and the target."""
     first, *second, cell = row.texts()
-    return Row(first=first, second=second[0] if second else None, cell=cell, place=row.place)
+    return Example(first=first, second=second[0] if second else None, cell=cell, place=row.place)
 
 
-def kind_of(rows: Sequence[Row], column: str) -> str:
+def kind_of(rows: Sequence[Example], column: str) -> str:
     """Return the kind of task that rows belong to.
 
     Many whole numbers are classes or values: TaskError if the name of their column does not decide.
@@ -138,7 +60,7 @@ def kind_of(rows: Sequence[Row], column: str) -> str:
     return kind.name
 
 
-def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = False) -> list[Row]:
+def parsed(kind: str, role: str, rows: Sequence[Example], *, skip_empty: bool = False) -> list[Example]:
     """Return the rows with their scores or labels; raise TaskError, with the place, for an invalid one.
 
     Rows with a label for "none", such as -1, are left out if `skip_empty`.
@@ -160,7 +82,7 @@ def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = Fals
 def task_of(
     name: str,
     kind: str,
-    splits: Mapping[str, list[Row]],
+    splits: Mapping[str, list[Example]],
     *,
     ratios: Sequence[float],
     seed: int,
@@ -207,7 +129,7 @@ def task_of(
     )
 
 
-def _rare(rows: Sequence[Row]) -> str:
+def _rare(rows: Sequence[Example]) -> str:
     """Return a warning about few distinct texts in many rows, as with swapped columns; empty otherwise."""
     distinct = len({row.pair for row in rows})
     if distinct >= len(rows) / 2:
@@ -216,7 +138,7 @@ def _rare(rows: Sequence[Row]) -> str:
     return f" (all {len(rows)} rows have {texts} {rows[0].first[:40]!r})"
 
 
-def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None, rare: str = "") -> None:
+def _check_split(kind: str, role: str, rows: Sequence[Example], *, seed: int | None, rare: str = "") -> None:
     """Raise TaskError if a split (drawn with the seed, if any) is too small or has only one target."""
     unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
@@ -231,7 +153,7 @@ def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None,
         )
 
 
-def _classes(kind: str, splits: Mapping[str, Sequence[Row]], alike: Sequence[str]) -> tuple[tuple[str, ...], str]:
+def _classes(kind: str, splits: Mapping[str, Sequence[Example]], alike: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Return the labels of the train split in order, and a note with their counts."""
     train, *others = (splits[role] for role in SPLITS)
     counts = Counter(row.label for row in train)
@@ -257,7 +179,7 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]], alike: Sequence[str
 
 
 def _score_range(
-    kind: str, rows: Sequence[Row], score_range: tuple[float, float] | None
+    kind: str, rows: Sequence[Example], score_range: tuple[float, float] | None
 ) -> tuple[tuple[float, float], str]:
     low, high = (
         KINDS[kind].score_range([row.score for row in rows]) if score_range is None else check_range(score_range)
@@ -269,7 +191,7 @@ def _score_range(
     return (low, high), f"read as {kind}; scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 
 
-def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple[float, float] | None) -> Examples:
+def _examples(rows: Sequence[Example], number: Mapping[str, int], score_range: tuple[float, float] | None) -> Examples:
     return Examples(
         first=tuple(row.first for row in rows),
         second=tuple(row.second for row in rows if row.second is not None) or None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from layerprobe.stats.floors import Floor
     from layerprobe.tasks.explored import ItemView
-    from layerprobe.tasks.loading import TaskSource
+    from layerprobe.tasks.rows import TaskSource
     from layerprobe.tasks.values import Items, Task, TextFile
 
     Array = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,33 @@ from layerprobe.files.inputs import from_home, spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, check_left_out
-from layerprobe.tasks.columns import Columns, declared_columns, named_column, task_columns, text_columns
-from layerprobe.tasks.examples import Cells, ItemT, Row, example_of, kind_of, parsed, read_rows, task_of
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.examples import Example, example_of, kind_of, parsed, task_of
+from layerprobe.tasks.formats import (
+    Format,
+    Readers,
+    check_file,
+    check_format,
+    check_regular,
+    detection_note,
+    encoding_note,
+    encoding_of,
+    read_grid,
+    read_lines,
+)
 from layerprobe.tasks.kind import KINDS, Kind
-from layerprobe.tasks.sources import Data, hub_tables, is_on_hub, split_files, table_of, tables_of
+from layerprobe.tasks.rows import (
+    Columns,
+    ItemT,
+    Layout,
+    Row,
+    TaskSource,
+    layouts_of,
+    place_of,
+    read_alike,
+    read_rows,
+    text_columns,
+)
+from layerprobe.tasks.sources import Data, grids_of, hub_grids, is_on_hub
 from layerprobe.tasks.splitting import (
     MIN_EXAMPLES,
     RATIOS,
@@ -28,36 +50,7 @@ from layerprobe.tasks.splitting import (
     with_counts,
     without_overlaps,
 )
-from layerprobe.tasks.tables import (
-    SUFFIXES,
-    Readers,
-    Table,
-    check_file,
-    check_format,
-    check_regular,
-    detection_note,
-    encoding_note,
-    encoding_of,
-    read_lines,
-    read_table,
-    with_points,
-)
 from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSource:
-    """Input of a kind's loader: data, name and settings of a task."""
-
-    data: Mapping[str, object]
-    """Files, names of data sets, or data in memory, by split, train first. Missing splits are found beside it or
-    drawn."""
-    name: str
-    """Name of the task."""
-    settings: TaskSettings
-    """Settings for reading the data."""
-    ratios: tuple[float, float, float] = RATIOS
-    """Shares of train, validation and test, if splits are drawn."""
 
 
 def checked_splits(
@@ -76,39 +69,15 @@ def checked_splits(
     return filled, notes
 
 
-def read_items(
-    source: TaskSource,
-    item_of: Callable[[Cells], ItemT],
-    columns_of: Callable[[Table], tuple[Table, Sequence[int]]],
-    *,
-    item: str,
-    readers: Readers | None = None,
-) -> tuple[dict[str, list[ItemT]], list[str], list[str]]:
-    """Return the items of the rows of each split, train first, with notes and warnings.
-
-    Args:
-        source: Files, a data set or data in memory.
-        item_of: Function from a row to its item; it raises UnusableRowError if there is none.
-        columns_of: Function from a table to the same with a header, and the columns whose cells make an item.
-        item: Name of an item.
-        readers: Readers of files that are not tables.
-    """
-    tables, notes = _tables(source, readers)
-    roles = sorted(tables, key=lambda role: role != "train")
-    placed = (columns_of(tables[role]) for role in roles)
-    read, more, warnings = read_rows(placed, item_of, item=item, skip=source.settings.skipped)
-    return dict(zip(roles, read, strict=True)), [*notes, *more], warnings
-
-
 def load_rows(
     source: TaskSource,
     kind: Kind,
-    item_of: Callable[[Cells], ItemT],
+    item_of: Callable[[Row], ItemT],
     splits_of: Callable[[Mapping[str, Sequence[ItemT]], list[str], list[str]], Mapping[str, Items]],
     *,
     key: Callable[[ItemT], tuple[str, ...]],
     together: str = "",
-    columns_of: Callable[[Table], tuple[Table, Sequence[int]]] | None = None,
+    layout: Layout | None = None,
     readers: Readers | None = None,
 ) -> Task:
     """Load a task of a kind whose items are rows.
@@ -120,11 +89,11 @@ def load_rows(
         splits_of: Function from the items of all splits, notes and warnings (which it may extend) to the splits.
         key: Function from an item to a key; items with equal keys stay in one split when splits are drawn.
         together: Name of such items, for the note.
-        columns_of: As in `read_items`; by default the columns that the kind declares.
-        readers: Readers of files that are not tables.
+        layout: Columns of an item; by default those that the kind declares, with any cells.
+        readers: Readers of files that are not tables, as in `read_rows`.
     """
-    columns_of = columns_of or (lambda table: declared_columns(table, source.settings.columns, kind))
-    read, notes, warnings = read_items(source, item_of, columns_of, item=kind.unit, readers=readers)
+    layout = layout or Layout(columns=kind.columns, lists=True)
+    read, notes, warnings = read_rows(source, [layout], item_of, item=kind.unit, readers=readers)
     parts, drawn = checked_splits(source, read, map(key, read["train"]), unit=kind.unit, together=together)
     notes += drawn
     splits: dict[str, Any] = {**splits_of(parts, notes, warnings)}
@@ -175,16 +144,16 @@ def load_task(
             data set, with `:config` if it has several; or data in memory: a pandas DataFrame, a `datasets.Dataset`, a
             mapping of columns, a list of mappings or of rows, or a mapping of splits to any of these.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
-            joined by commas. By default usual names are recognised, and the rest is inferred from the cells and noted:
-            two texts with a number or label are pairs, one text with a label is classified.
+            joined by commas. By default usual names are recognised; a table of two or three columns without header
+            has the texts first, and the target last.
         kind: One of `KINDS`. By default detected in the train split: single texts are classification, or regression
             if targets are numbers with fractions (many whole numbers with gaps could be either: the name of their
             column decides, such as rating, or you do); pairs are paraphrase if all
             targets are 0 or 1, sts if any is another number, entailment otherwise.
         validation: A file or data in memory with the validation split.
         test: A file or data in memory with the test split.
-        format: Format of files, if it should not be detected; also a text such as `delimiter=;,decimal=,`. The task's
-            notes say what was detected.
+        format: Format of files, if it does not follow from their ending; also a text such as
+            `delimiter=;,decimal=,`. Encoding and decimal commas are detected, as the task's notes then say.
         skip_empty: Leave out rows with an empty cell; otherwise they are an error.
         name: Name of the task; by default the source, or `data`.
         score_range: Lowest and highest possible score in the source, if targets are scores; by default that of
@@ -263,31 +232,14 @@ def _check_lists(source: object) -> None:
 def _task_of_tables(source: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
     settings = source.settings
-    columns: Columns | None = settings.columns
-    headless, targets = list[int](), set[str]()
-    name = ""
+    targets = dict[str, None]()
 
-    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        nonlocal columns, name
-        if targets:  # of another split, which is read as the train split was
-            if headless and headless[0] < table.width:
-                is_row = str(table.rows[0][headless[0]]).strip() in targets
-                table = replace(table, headless=table.headless or is_row)
-            return task_columns(table, columns, kind)
-        table, places = task_columns(table, columns, kind)
-        name = "" if table.header is None else table.header[places[-1]]
-        headless.extend(places[-1:] if table.header is None else [])
-        if columns is None and table.inferred:
-            columns = [place if table.header is None else table.header[place] for place in places]
-        return table, places
+    def named_example_of(row: Row) -> Example:
+        targets[row.columns[-1]] = None
+        return example_of(row)
 
-    def row_of(cells: Cells) -> Row:
-        row = example_of(cells)
-        targets.add(row.cell.strip())
-        return row
-
-    read, notes, warnings = read_items(source, row_of, columns_of, item="row")
-    kind = kind or kind_of(read["train"], name)
+    read, notes, warnings = read_rows(source, layouts_of(kind), named_example_of, item="row")
+    kind = kind or kind_of(read["train"], next(iter(targets), ""))
     if settings.score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {settings.score_range}")
     return task_of(
@@ -341,9 +293,10 @@ def load_texts(
         source: A TXT file with one text per line, a table as in `load_task`, the hub id of a data set, whose train
             split is used, or a list or Series of texts.
         columns: The text columns of a table: names, or indices from 0 for a file without a header. By default usual
-            names are recognised; a table of sentence pairs gives both sentences, pair by pair.
+            names are recognised; a table of sentence pairs gives both sentences, pair by pair. Of a table of two or
+            three columns without header, the last one is left out, as a score or label.
         groups: The column of a table with the group of each text.
-        format: Format of the file, if it should not be detected.
+        format: Format of the file, if it does not follow from its ending.
         skip_empty: Leave out empty texts; otherwise they are an error.
         skip_broken: Leave out images that do not open; otherwise they are an error.
         name: Name in messages; by default the file, or `data`.
@@ -375,8 +328,8 @@ def load_texts(
             name=title,
         )
     if file is None or is_on_hub(file):
-        tables = tables_of(source, title) if file is None else hub_tables(str(source))
-        table = _read_alike(tables, format, title)["train"]
+        grids = grids_of(source, title) if file is None else hub_grids(str(source))
+        grid = read_alike(grids, format, title)["train"]
     else:
         check_file(file)
         lines = file.suffix.lower() == ".txt"
@@ -384,18 +337,17 @@ def load_texts(
             raise TaskError(f"{file} has lines but no columns: for groups, use a CSV, TSV, JSONL or Parquet file")
         if lines and columns is None:
             return texts_of_lines(file, format, skip_empty=skip_empty, name=title)
-        table = read_table(file, format)
-    if groups is not None and not groups.isdecimal():
-        table = table.with_header()
-    table, indices = text_columns(table, columns)
-    label = None if groups is None else named_column(table, groups)
+        grid = read_grid(file, format)
+    grid, indices = text_columns(grid, columns, [] if groups is None else [groups])
+    label = None if groups is None else place_of(grid, groups)
+    grid.check_cells([] if label is None else [label])
     cells = (
-        (row[i], number, table.column(i), None if label is None else row[label])
-        for number, row in zip(table.numbers, table.rows, strict=True)
+        (row[i], number, grid.column(i), None if label is None else row[label])
+        for number, row in zip(grid.numbers, grid.rows, strict=True)
         for i in indices
     )
-    texts = _text_file(table.name, cells, unit=table.unit, skip_empty=skip_empty)
-    return replace(texts, name=title, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
+    texts = _text_file(grid.name, cells, unit=grid.unit, skip_empty=skip_empty)
+    return replace(texts, name=title, notes=grid.notes, warnings=(*grid.warnings, *texts.warnings))
 
 
 def texts_of_lines(
@@ -449,35 +401,6 @@ def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: 
         warnings.append(f"{name}: {several} texts are in several groups; the first one counts")
     named = (group or f"(none: {text})" for text, group in zip(texts, groups, strict=True))
     return TextFile(name=name, texts=texts, groups=tuple(named), warnings=tuple(warnings))
-
-
-def _tables(source: TaskSource, readers: Readers | None = None) -> tuple[dict[str, Table], list[str]]:
-    """Return tables by split, and notes on their origin; given data takes precedence over files found."""
-    format, name = source.settings.format, source.name
-    data = source.data["train"]
-    given = {role: other for role, other in source.data.items() if role != "train"}
-    others = {role: _table(other, format, f"{name} {role}", readers) for role, other in given.items()}
-    if isinstance(data, Table):
-        return {"train": data}, []
-    if not isinstance(data, (str, Path)):
-        return {**_read_alike(tables_of(data, name), format, name), **others}, []
-    if is_on_hub(data):
-        return {**_read_alike(hub_tables(str(data)), Format() if others else format, name), **others}, []
-    suffixes = (*readers, ".jsonl", ".parquet") if readers else SUFFIXES
-    files, notes = split_files(from_home(data), others, suffixes=suffixes)
-    return {role: read_table(file, format, readers) for role, file in files.items()} | others, notes
-
-
-def _table(data: object, format: Format, name: str, readers: Readers | None) -> Table:
-    if isinstance(data, (str, Path)):
-        return read_table(from_home(data), format, readers)
-    return _read_alike({name: table_of(data, name)}, format, name)[name]
-
-
-def _read_alike(tables: Mapping[str, Table], format: Format, name: str) -> dict[str, Table]:
-    """Return tables from memory or the Hub, with points instead of decimal commas."""
-    check_format(name, format, ("decimal",))
-    return {role: with_points(table, format.decimal) for role, table in tables.items()}
 
 
 def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, format: Format | None = None) -> TextFile:

@@ -1,15 +1,15 @@
-"""Splits of a data set: in a folder, on the Hugging Face Hub, or in memory. Knows no meaning of columns.
+"""Where data come from: files and folders of splits, data sets of the Hub, and values in memory, as grids of cells.
 
-No library is imported for data in memory: an object of a library implies that its module is loaded.
+Knows no meaning of columns. No library is imported for data in memory: an object of a library implies that its module
+is loaded.
 """
 
 import contextlib
-import functools
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ from layerprobe.errors import TaskError, option
 from layerprobe.files.inputs import from_home, is_path, similar_file
 from layerprobe.names import without_password
 from layerprobe.tasks.cells import class_cells
-from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
+from layerprobe.tasks.formats import SUFFIXES, Grid, check_size, grid_of_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,52 +187,31 @@ def is_on_hub(source: str | Path) -> bool:
     return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", str(source)) is not None
 
 
-def hub_tables(name: str) -> dict[str, Table]:
-    """Return the tables of a hub data set by train, validation and test; a single split counts as train."""
+def hub_grids(name: str) -> dict[str, Grid]:
+    """Return a hub data set by train, validation and test; a single split counts as train."""
     repository, _, config = name.partition(":")
-    splits = _load(ALIASES.get(repository, repository), config or None, name)
+    splits = load_hub(ALIASES.get(repository, repository), config or None, name)
     advice = "download its files with `hf download --repo-type dataset`, and give the ones to use"
     roles = roles_of(splits, repr(name), advice=advice)
-    return {role: split_table(f"{name} {role}", splits[key]) for role, key in roles.items()}
+    return {role: split_grid(f"{name} {role}", splits[key]) for role, key in roles.items()}
 
 
-def hub_collection(name: str) -> tuple[dict[str, Table], dict[str, Callable[[], Table]]] | None:
-    """Return corpus and queries of a hub data set, and readers of its judgements by split; None if it has none.
-
-    The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` added for `name:de`;
-    BEIR has the judgements in a separate repository, `name-qrels`.
-    """
-    repository, _, part = name.partition(":")
-    with _hub(name) as datasets:
-        configurations = datasets.get_dataset_config_names(repository)
-    configs: dict[str, str] = {}
-    for table, usual in (("corpus", ["corpus"]), ("queries", ["queries"]), ("qrels", ["qrels", "default"])):
-        names = [config for word in usual for config in (f"{part}-{word}", f"{word}-{part}")] if part else usual
-        if known_names := [config for config in names if config in configurations]:
-            configs[table] = known_names[0]
-    if part in configurations:
-        configs.setdefault("qrels", part)
-    if "corpus" not in configs or "queries" not in configs:
-        return None
-    texts = {table: hub_split(name, configs[table], (table, configs[table])) for table in ("corpus", "queries")}
-    judged, config = (repository, configs["qrels"]) if "qrels" in configs else (f"{repository}-qrels", None)
-    splits = _load(judged, config, name)
-    readers: dict[str, Callable[[], Table]] = {
-        key if len(splits) > 1 else "qrels": functools.partial(split_table, f"{name} {key}", split)
-        for key, split in splits.items()
-    }
-    return texts, readers
-
-
-def hub_split(name: str, config: str | None, wanted: tuple[str, ...]) -> Table:
+def hub_split(name: str, config: str | None, wanted: tuple[str, ...]) -> Grid:
     """Return the first wanted split of a hub data set, or the only one."""
-    splits = _load(name.partition(":")[0], config, name)
+    splits = load_hub(name.partition(":")[0], config, name)
     split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
         raise TaskError(
             f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with {option('split')}"
         )
-    return split_table(f"{name} {split}", splits[split])
+    return split_grid(f"{name} {split}", splits[split])
+
+
+def hub_configs(repository: str, name: str) -> list[str]:
+    """Return the configurations of a hub data set; TaskError, with `name`, if it cannot be loaded."""
+    with _hub(name) as datasets:
+        names: list[str] = datasets.get_dataset_config_names(repository)
+    return names
 
 
 @contextlib.contextmanager
@@ -254,13 +233,14 @@ def _hub(name: str) -> Iterator[Any]:
         ) from error
 
 
-def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
+def load_hub(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
+    """Return the splits of a hub data set; TaskError, with `name`, if it cannot be loaded."""
     with _hub(name) as datasets:
         loaded: Mapping[str, Any] = datasets.load_dataset(repository, config)
     return loaded
 
 
-def split_table(name: str, split: Any) -> Table:
+def split_grid(name: str, split: Any) -> Grid:
     """Return a split of a data set as a table; more than two classes by name, and -1 (no label) as missing."""
     whole = split.data  # even if the split is only some of its rows
     size = whole.nbytes * split.num_rows // max(1, whole.num_rows)
@@ -281,7 +261,7 @@ def split_table(name: str, split: Any) -> Table:
                 None if cells is None else [None if cell is None or cell < 0 else names[cell] for cell in cells]
                 for cells in columns[column]
             ]
-    table = table_of_columns(name, columns)
+    table = grid_of_columns(name, columns)
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")
     return table
@@ -297,9 +277,9 @@ Data: TypeAlias = "str | Path | Mapping[str, Any] | Sequence[Any] | pd.DataFrame
 EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a mapping of columns, or a list of rows"
 
 
-def tables_of(data: object, name: str) -> dict[str, Table]:
+def grids_of(data: object, name: str) -> dict[str, Grid]:
     """Return the tables of data by train, validation and test; data without splits counts as train."""
-    return {role: table_of(part, label) for role, (label, part) in splits_of(data, name).items()}
+    return {role: grid_of(part, label) for role, (label, part) in splits_of(data, name).items()}
 
 
 def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
@@ -311,7 +291,7 @@ def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
     return {role: (f"{name} {key}", data[key]) for role, key in roles_of(data, name).items()}
 
 
-def table_of(data: object, name: str) -> Table:
+def grid_of(data: object, name: str) -> Grid:
     """Return data as a table; a missing value is an empty cell.
 
     Args:
@@ -319,17 +299,17 @@ def table_of(data: object, name: str) -> Table:
         name: Name of the data, for messages.
     """
     if is_data_set(data):
-        return split_table(name, data)
-    columns = columns_of(data, name)
+        return split_grid(name, data)
+    columns = _columns(data, name)
     if columns is not None:
         lengths = {column: len(values) for column, values in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
             raise TaskError(f"{name}: expected columns of equal length, got {listed}")
         check_size(name, cells=sum(lengths.values()))
-        table = table_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
+        table = grid_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
     else:
-        table = _table_of_rows(_items(data), name)
+        table = _grid_of_rows(_items(data), name)
     if not table.rows:
         raise TaskError(f"{name} is empty: expected at least one row")
     return table
@@ -357,7 +337,7 @@ def _is_frame(data: object) -> bool:
     return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
 
 
-def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
+def _columns(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
     """Return the columns of data; None for a sequence."""
     if _is_frame(data):
         names = [str(column) for column in data.columns]
@@ -369,25 +349,25 @@ def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
     if isinstance(data, Mapping):
         return {str(column): _items(values) for column, values in data.items()}
     if not isinstance(data, (list, tuple)) and hasattr(data, "to_dicts"):  # polars
-        return _columns_of(data.to_dicts())
+        return _record_columns(data.to_dicts())
     items = _items(data)
     if items and all(isinstance(item, Mapping) for item in items):
-        return _columns_of(items)
+        return _record_columns(items)
     return {"text": items} if all(isinstance(item, str) or _present(item) is None for item in items) else None
 
 
-def _columns_of(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]]:
+def _record_columns(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]]:
     names = dict.fromkeys(key for record in records for key in record)
     return {str(key): [record.get(key) for record in records] for key in names}
 
 
-def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
+def _grid_of_rows(rows: Sequence[Any], name: str) -> Grid:
     for number, row in enumerate(rows, 1):
         if not isinstance(row, (list, tuple)) or len(row) != len(rows[0]):
             expected = f"a row of {len(rows[0])} cells as in row 1" if number > 1 else "a row, a mapping or a text"
             raise TaskError(f"{name}, row {number}: expected {expected}, got {str(row)[:40]!r}")
     check_size(name, cells=sum(map(len, rows)))
-    table = table_of_columns(
+    table = grid_of_columns(
         name, {str(i): list(map(_present, cells)) for i, cells in enumerate(zip(*rows, strict=True))}
     )
     return replace(table, header=None, headless=True)

@@ -17,9 +17,9 @@ from layerprobe.files.inputs import BYTES, text_lines
 from layerprobe.files.serialisation import parse_json, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.results.shown import load
+from layerprobe.tasks.formats import read_grid
 from layerprobe.tasks.loading import load_corpus
-from layerprobe.tasks.sources import hub_tables
-from layerprobe.tasks.tables import read_table
+from layerprobe.tasks.sources import hub_grids
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8), st.booleans())
@@ -75,16 +75,16 @@ def test_cells_are_counted(
     (tmp_path / name).write_bytes(content.encode())
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", str(cells - 1))
     with pytest.raises(TaskError, match=f"has more than {cells - 1} lines or cells"):
-        read_table(tmp_path / name)
+        read_grid(tmp_path / name)
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", str(cells))
-    assert len(read_table(tmp_path / name).rows) == right
+    assert len(read_grid(tmp_path / name).rows) == right
 
 
 def test_a_quote_that_is_never_closed_takes_no_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text('a,"b\n' + "c,d\n" * 100)
     monkeypatch.setenv("LAYERPROBE_MAX_RECORD", "40")
     with pytest.raises(TaskError, match=r"a row of .* more than 40 bytes .* LAYERPROBE_MAX_RECORD .* quote not closed"):
-        read_table(tmp_path / "a.csv")
+        read_grid(tmp_path / "a.csv")
 
 
 WORD = "w" * 1000
@@ -119,10 +119,10 @@ def test_parquet_is_measured_before_it_is_read(
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", "1000")
     monkeypatch.setenv("LAYERPROBE_MAX_BYTES", "800000")
     with pytest.raises(TaskError, match=r"more than 1,000 lines or cells|more than 800,000 bytes when unpacked"):
-        read_table(tmp_path / "a.parquet")
+        read_grid(tmp_path / "a.parquet")
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", "2000")
     monkeypatch.setenv("LAYERPROBE_MAX_BYTES", "950000")
-    assert read_table(tmp_path / "a.parquet").rows
+    assert read_grid(tmp_path / "a.parquet").rows
 
 
 def test_a_data_set_of_the_hub_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,16 +130,16 @@ def test_a_data_set_of_the_hub_is_measured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: datasets.DatasetDict(train=split))
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", "19")
     with pytest.raises(TaskError, match="org/data train has more than 19 lines or cells"):
-        hub_tables("org/data")
+        hub_grids("org/data")
     monkeypatch.setenv("LAYERPROBE_MAX_CELLS", "20")
-    assert len(hub_tables("org/data")["train"].rows) == 10
+    assert len(hub_grids("org/data")["train"].rows) == 10
 
 
 READERS: dict[str, Callable[[Path], object]] = {
     "toml": lambda path: read_toml(path, "the chain"),
     "result": load,
     "zoo": read_zoo,
-    "table": lambda path: read_table(path.rename(path.with_suffix(".csv"))),
+    "table": lambda path: read_grid(path.rename(path.with_suffix(".csv"))),
     "corpus": lambda path: load_corpus([path.rename(path.with_suffix(".txt.gz"))]),
 }
 
@@ -187,7 +187,7 @@ def test_json_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
         parse_json(text)
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' + (text or "?"))
     with pytest.raises(TaskError, match=r"a\.jsonl, line 2: expected (one|a) JSON object"):
-        read_table(tmp_path / "a.jsonl")
+        read_grid(tmp_path / "a.jsonl")
     (tmp_path / "finding.json").write_text(text)
     with pytest.raises(DataError, match=r"finding\.json: "):
         load(tmp_path / "finding.json")

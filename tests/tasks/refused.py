@@ -21,11 +21,10 @@ from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.kinds.summaries import SummaryItems
 from layerprobe.kinds.triplets import Triplets
 from layerprobe.tasks.cells import check_range, detect_range, parse_score
-from layerprobe.tasks.columns import task_columns, text_columns
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
 from layerprobe.tasks.splitting import split_by_ratio
-from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
 from tests.images import digit_folder
 from tests.kinds.retrieval.toy import collection
@@ -43,7 +42,7 @@ __all__ = [
 ]
 __all__ += ["Answer", "Examples", "Questions", "SummaryItems", "Triplets", "check_range", "detect_range", "parse_score"]
 __all__ += ["split_by_ratio"]
-__all__ += ["pandas", "read_table", "task_columns", "text_columns"]
+__all__ += ["pandas", "read_grid", "task_columns", "text_columns"]
 SNAPSHOT = Path(__file__).with_name("refused.txt")
 QA, NER, SUM = "question answering", "entities", "summarization"
 
@@ -76,10 +75,15 @@ def folder(**labels: str) -> Path:
     return Path("splits")
 
 
-def cells(*rows: str) -> Table:
+def cells(*rows: str) -> Grid:
     """Return a table without a header, bars between its cells."""
     split = tuple(tuple(row.split("|")) for row in rows)
-    return Table(name="t.csv", header=None, rows=split, numbers=tuple(range(1, len(rows) + 1)))
+    return Grid(name="t.csv", header=None, rows=split, numbers=tuple(range(1, len(rows) + 1)))
+
+
+def task_columns(grid: Grid, columns: Columns | None, kind: str | None) -> object:
+    """Find the columns of texts and the target."""
+    return find_columns(grid, columns, layouts_of(kind))
 
 
 def beir(name: str = "", content: Any = "", *, queries: int = 48, splits: tuple[int, ...] = (48,)) -> Path:

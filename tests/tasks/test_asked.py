@@ -41,7 +41,7 @@ def test_many_whole_numbers_are_classes_or_values_by_name_or_as_asked() -> None:
     assert load_task({"text": TEXTS, "rating": numbers}).kind == "regression"
 
 
-@pytest.mark.parametrize("names", [("q", "passage"), ("queries", "documents")])
+@pytest.mark.parametrize("names", [("question", "passage"), ("queries", "documents")])
 def test_a_table_of_two_texts_is_led_to_retrieval(names: tuple[str, str]) -> None:
     with pytest.raises(TaskError, match="choose --kind retrieval"):
         load_task({names[0]: TEXTS, names[1]: TEXTS[::-1]})

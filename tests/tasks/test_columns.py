@@ -1,14 +1,33 @@
+"""Columns by their usual names, by request, or by place; whether a first row is a header."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.columns import task_columns, text_columns
-from layerprobe.tasks.tables import Table
+from layerprobe.tasks.formats import Format, Grid
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
+
+TEXTS = [f"text {i}" for i in range(60)]
 
 
-def table(*rows: str, header: bool = False) -> Table:
+def grid(*rows: str) -> Grid:
     cells = tuple(tuple(row.split("|")) for row in rows)
-    whole = Table(name="t.csv", header=None, rows=cells, numbers=tuple(range(1, len(rows) + 1)))
-    return whole.with_header() if header else whole
+    return Grid(name="t.csv", header=None, rows=cells, numbers=tuple(range(1, len(rows) + 1)))
+
+
+def task_columns(cells: Grid, columns: Columns | None = None) -> tuple[Grid, tuple[int | None, ...]]:
+    return find_columns(cells, columns, layouts_of(None))
+
+
+def write(path: Path, header: str, *columns: Sequence[object]) -> Path:
+    lines = [header, *(",".join(map(str, row)) for row in zip(*columns, strict=True))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 @pytest.mark.parametrize(
@@ -23,65 +42,67 @@ def table(*rows: str, header: bool = False) -> Table:
         ("first|second|gold", (0, 1, 2)),
         ("index|question|sentence|label", (1, 2, 3)),
         ("text|text_pair|label", (0, 1, 2)),
+        ("title|text|label", (1, 2)),
     ],
 )
-def test_known_names_are_found(header, expected):
+def test_known_names_are_found(header: str, expected: tuple[int, ...]) -> None:
     row = "|".join("3" for _ in header.split("|"))
-    named, columns = task_columns(table(header, row), None, None)
+    named, columns = task_columns(grid(header, row))
     assert columns == expected
     assert len(named.rows) == 1
 
 
 @pytest.mark.parametrize(
     ("header", "unused"),
-    [
-        ("s1|s2|score|label", "label"),
-        ("sentence|answer|label|title", "answer"),
-        ("sentence|answer|label|rating", "answer and rating"),
-        ("s1|s2|score|n", ""),
-    ],
+    [("s1|s2|score|label", "label"), ("sentence|label|title|rating", "rating"), ("s1|s2|score|n", "")],
 )
-def test_columns_that_could_be_meant_too_are_told(header, unused):
-    rows = (f"one text {i}|another text {i}|{i % 3}|{i % 2}" for i in range(9))
-    named, _ = task_columns(table(header, *rows), None, None)
+def test_other_targets_by_name_are_noted(header: str, unused: str) -> None:
+    named, _ = task_columns(grid(header, *(f"one {i}|another {i}|{i % 3}|{i % 2}" for i in range(9))))
     assert bool(named.notes) == bool(unused)
     assert not unused or f", {unused} not used; --columns chooses otherwise" in named.notes[0]
 
 
-@pytest.mark.parametrize(("row", "expected"), [("a|b|1.5", (0, 1, 2)), ("0|a|b", (1, 2, 0)), ("a|-1e-3|b", (0, 2, 1))])
-def test_two_texts_and_a_number_need_no_header(row, expected):
-    unnamed, columns = task_columns(table(row, row), None, None)
+@pytest.mark.parametrize(("rows", "expected"), [(["a|b|1.5"] * 2, (0, 1, 2)), (["a|yes", "b|no", "c|yes"], (0, 1))])
+def test_texts_come_first_and_the_target_last_without_header(rows: list[str], expected: tuple[int, ...]) -> None:
+    unnamed, columns = task_columns(grid(*rows))
     assert columns == expected
-    assert len(unnamed.rows) == 2
+    assert len(unnamed.rows) == len(rows)
+    assert "target in column" in unnamed.notes[0]
+    assert "1984" in task_columns(grid("1984|Animal Farm|4", "Ulysses|Odyssey|2"))[0].rows[0]
 
 
-def test_a_text_may_look_like_a_number():
-    assert task_columns(table("1984|Animal Farm|4", "Ulysses|Odyssey|2"), None, None)[1] == (0, 1, 2)
+def test_a_row_number_is_no_text() -> None:
+    with pytest.raises(TaskError, match=r"first row 0: '1', .* index from 0, for example --columns '0,1,2'"):
+        task_columns(grid("1|a|x", "2|b|y", "3|c|x"))
 
 
-@pytest.mark.parametrize("columns", ["b,c,a", " b , c,a", ["b", "c", "a"], "1,2,0", [1, 2, 0], ["b", 2, "a"]])
-def test_columns_by_name_or_index(columns):
-    named, found = task_columns(table("a|b|c", "1|x|y"), columns, None)
+@pytest.mark.parametrize("columns", ["b,c,a", " b , c,a", ["b", "c", "a"], ["b", 2, "a"]])
+def test_columns_by_name_or_index(columns: Columns) -> None:
+    named, found = task_columns(grid("a|b|c", "1|x|y"), columns)
     assert found == (1, 2, 0)
     assert named.rows == (("1", "x", "y"),)
 
 
+@pytest.mark.parametrize("columns", ["1,2,0", [1, 2, 0]])
+def test_a_first_row_that_could_be_a_header_is_asked_about(columns: Columns, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"could be a header, with 'a' .*: choose --format header=yes or --format head"):
+        task_columns(grid("a|b|c", "1|x|y"), columns)
+    path = write(tmp_path / "a.csv", "one,two,relation", TEXTS, TEXTS[::-1], ["yes", "no"] * 30)
+    header = load_task(path, columns="0,1,2", format=Format(header=True))
+    assert (header.labels, len(header.split("all"))) == (("no", "yes"), 60)
+    assert header.digest == load_task(path, columns="one,two,relation").digest
+    with pytest.raises(TaskError, match=r"cannot tell .* for example --columns 'one,two,relation'"):
+        load_task(path)
+    assert "relation" in load_task(path, columns="0,1,2", format=Format(header=False)).labels
+
+
 @pytest.mark.parametrize("columns", [None, "sentence1,sentence2,score"])
-def test_a_name_of_two_columns_is_no_name(columns):
-    twice = table("sentence1|sentence2|score|score", "a|b|1|5")
+def test_a_name_of_two_columns_is_no_name(columns: str | None) -> None:
+    twice = grid("sentence1|sentence2|score|score", "a|b|1|5")
     with pytest.raises(TaskError, match=r"t\.csv has several columns 'score': rename them, or name columns by index"):
-        task_columns(twice.with_header(), columns, None)
-    assert task_columns(twice, "0,1,3", None)[1] == (0, 1, 3)
-
-
-def test_a_column_that_is_not_used_may_come_twice():
-    assert text_columns(table("text|x|x", "a|1|2"), None)[1] == (0,)
-
-
-def test_columns_by_index_without_header():
-    unnamed, found = task_columns(table("x|1|y", "x|2|y"), "0,2,1", None)
-    assert found == (0, 2, 1)
-    assert len(unnamed.rows) == 2
+        task_columns(twice, columns)
+    assert task_columns(twice, "0,1,3")[1] == (0, 1, 3)
+    assert text_columns(grid("text|x|x", "a|1|2"), None)[1] == (0,)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +116,34 @@ def test_columns_by_index_without_header():
         (["a|b"], "1,0", 1, (1, 0)),
     ],
 )
-def test_text_columns(rows, columns, n_rows, expected):
-    found, indices = text_columns(table(*rows), columns)
+def test_text_columns(rows: list[str], columns: str | None, n_rows: int, expected: tuple[int, ...]) -> None:
+    found, indices = text_columns(grid(*rows), columns)
     assert (len(found.rows), indices) == (n_rows, expected)
+
+
+def test_a_name_that_comes_again_is_a_value(tmp_path: Path) -> None:
+    labels = ["quality", "price"] * 30
+    path = write(tmp_path / "a.csv", "a good one,quality", TEXTS, labels)
+    assert len(load_task(path).split("all")) == 61
+
+
+def test_a_frame_that_cannot_be_understood_has_its_columns_named() -> None:
+    frame = pandas.DataFrame({"título": TEXTS, "cuerpo": [3 * text for text in TEXTS]})
+    for load in (load_task, load_texts):
+        with pytest.raises(TaskError, match=r"data: cannot tell .* it has the columns título, cuerpo"):
+            load(frame)
+
+
+def test_numbers_that_pandas_has_as_names_are_no_row(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.csv", list(zip(TEXTS, ["gut", "schlecht", "schlecht"] * 20, strict=True))
+    pandas.DataFrame(rows).to_csv(path, index=False)
+    assert load_task(path, columns="0,1").digest == load_task(rows).digest
+
+
+@pytest.mark.parametrize("load", [load_task, load_texts])
+def test_another_delimiter_is_proposed(load: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\n" + "".join(f"a text {i};{'ab'[i % 2]}\n" for i in range(60)))
+    with pytest.raises(TaskError, match=r"if a semicolon separates the fields, choose --format delimiter=semicolon"):
+        load(path)
+    assert load(path, format="delimiter=semicolon")

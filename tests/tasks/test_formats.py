@@ -1,4 +1,4 @@
-"""Delimiters, encodings, decimal commas and headers are found out; what could be read otherwise is told."""
+"""Files by their endings and formats: rows, places, encodings, decimal commas, and what a note says of them."""
 
 import csv
 import io
@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
+from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding, read_grid
 from layerprobe.tasks.loading import load_task, load_texts
-from layerprobe.tasks.tables import read_table
 from tests.tasks.test_load_task import write_csv
 
 HEADER = ("sentence1", "sentence2", "score")
@@ -46,10 +45,10 @@ def written(path: Path, rows, mark=",", encoding="utf-8", quoting=csv.QUOTE_MINI
 def test_any_way_of_writing_gives_the_same_rows(tmp_path, mark, encoding, quoting, decimal, header):
     rows = [(a, b, score.replace(".", decimal)) for a, b, score in FRENCH]
     path = written(tmp_path / "a.csv", [HEADER, *rows] if header else rows, mark, encoding, quoting)
-    table = read_table(path)
+    table = read_grid(path, Format(delimiter=mark))
     assert table.rows == ((HEADER,) if header else ()) + tuple(FRENCH)
     note = " ".join(table.notes)
-    assert ("separated by" in note) == (mark != ",")
+    assert ("quoted fields" in note) == (mark == "\t")
     assert (" text" in note) == (not encoding.startswith("utf-8"))
     assert ("decimal commas" in note) == (decimal == ",")
     assert not table.warnings
@@ -60,25 +59,17 @@ def test_what_was_found_is_one_line(tmp_path):
         (a, b, score.replace(".", ",")) for i in range(12) for a, b, score in [(f"{a} {i}", b, s) for a, b, s in FRENCH]
     ]
     path = written(tmp_path / "a.csv", [HEADER, *rows], ";", "cp1252")
-    task = load_task(path)
-    assert task.notes[0] == (
-        f"{path}: read as cp1252 text, fields separated by a semicolon, decimal commas; --format chooses otherwise"
-    )
+    task = load_task(path, format="delimiter=;")
+    assert task.notes[0] == f"{path}: read as cp1252 text, decimal commas; --format chooses otherwise"
     assert (task.kind, task.score_range) == ("sts", (0, 5))
     told = Format(delimiter="semicolon", encoding="cp1252", decimal=",", header=True)
     assert load_task(path, format=told).notes[:1] == task.notes[1:2]
     assert load_task(path, format=told).digest == task.digest
 
 
-def test_a_comma_file_named_tsv(tmp_path):
-    table = read_table(written(tmp_path / "a.tsv", [HEADER, *FRENCH]))
-    assert table.rows == (HEADER, *FRENCH)
-    assert table.notes == (f"{tmp_path / 'a.tsv'}: read as fields separated by a comma; --format chooses otherwise",)
-
-
 def test_a_quoted_tsv_with_line_breaks(tmp_path):
     rows = [HEADER, ("a\nb", "c", "1"), ("d", "e", "2")]
-    assert read_table(written(tmp_path / "a.tsv", rows, "\t")).rows == tuple(rows)
+    assert read_grid(written(tmp_path / "a.tsv", rows, "\t")).rows == tuple(rows)
 
 
 cells = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters=",;|\t\"'"), max_size=9)
@@ -90,7 +81,7 @@ def test_csv_files_read_as_before(tmp_path, rows):
     """A second reader, Python's own, of files with commas that are quoted where needed."""
     rows = [row for row in rows if any(row)]
     path = written(tmp_path / "a.csv", [HEADER, *rows])
-    assert read_table(path, Format(decimal=".")).rows == (HEADER, *rows)
+    assert read_grid(path, Format(decimal=".")).rows == (HEADER, *rows)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -99,7 +90,7 @@ def test_tsv_files_read_as_before(tmp_path, rows):
     rows = [tuple(cell.replace("\t", " ").lstrip('"') for cell in row) for row in rows]
     rows = [row for row in rows if any(row)]
     (tmp_path / "a.tsv").write_text("\n".join(map("\t".join, [HEADER, *rows])), encoding="utf-8", newline="")
-    assert read_table(tmp_path / "a.tsv", Format(decimal=".")).rows == (HEADER, *rows)
+    assert read_grid(tmp_path / "a.tsv", Format(decimal=".")).rows == (HEADER, *rows)
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
@@ -107,14 +98,14 @@ def test_tsv_files_read_as_before(tmp_path, rows):
 def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
     rows = (HEADER, ('Elle a dit "oui"', "a", "1"), ('"b"', "c d", "2"))
     path = written(tmp_path / f"a{suffix}", rows, "\t", quoting=quoting)
-    table = read_table(path)
+    table = read_grid(path)
     assert table.rows == rows
     assert table.notes == (f"{path}: read as quoted fields; --format chooses otherwise",)
-    raw = read_table(path, Format(quotes=False))
+    raw = read_grid(path, Format(quotes=False))
     assert raw.rows[1][0] == '"Elle a dit ""oui"""'
-    assert read_table(path, Format(quotes=True)).notes == ()
+    assert read_grid(path, Format(quotes=True)).notes == ()
     (tmp_path / "b.csv").write_text('"a",b"\n"c",d"\n')
-    assert read_table(tmp_path / "b.csv", Format(quotes=False)).rows == (('"a"', 'b"'), ('"c"', 'd"'))
+    assert read_grid(tmp_path / "b.csv", Format(quotes=False)).rows == (('"a"', 'b"'), ('"c"', 'd"'))
 
 
 @pytest.mark.parametrize(
@@ -127,58 +118,32 @@ def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
 )
 def test_every_field_that_a_quote_begins_is_quoted(tmp_path, text):
     (tmp_path / "a.tsv").write_text(text)
-    table = read_table(tmp_path / "a.tsv")
+    table = read_grid(tmp_path / "a.tsv")
     assert not any(cell.startswith('"') for row in table.rows for cell in row)
     assert table.notes == (f"{tmp_path / 'a.tsv'}: read as quoted fields; --format chooses otherwise",)
-    assert read_table(tmp_path / "a.tsv", Format(quotes=False)).rows[1][0] in text
+    assert read_grid(tmp_path / "a.tsv", Format(quotes=False)).rows[1][0] in text
     (tmp_path / "a.tsv").write_text(text + '"lone\t3\n')
-    assert read_table(tmp_path / "a.tsv").rows[1][0] in text.splitlines()[1]
-
-
-# ---- two ways -----------------------------------------------------------------------------------------
-
-
-def test_semicolons_with_decimal_commas_are_told(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("1,5;2,5\n2,0;3,25\n")
-    table = read_table(path)
-    assert table.rows == (("1.5", "2.5"), ("2.0", "3.25"))
-    assert table.warnings == (
-        f"the fields of {path} could be separated by semicolon or comma: using semicolon, choose with --format "
-        "delimiter=",
-    )
-    commas = read_table(path, Format(delimiter="comma"))
-    assert (commas.rows, commas.warnings) == ((("1", "5;2", "5"), ("2", "0;3", "25")), ())
-
-
-def test_the_usual_way_goes_before_others_that_read_too(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("a;b,c\nd;e,f\n")
-    table = read_table(path)
-    assert table.rows == (("a;b", "c"), ("d;e", "f"))
-    assert "using comma, choose with --format delimiter=" in table.warnings[0]
-    assert read_table(path, Format(delimiter=";")).rows == (("a", "b,c"), ("d", "e,f"))
+    assert read_grid(tmp_path / "a.tsv").rows[1][0] in text.splitlines()[1]
 
 
 def test_thousands_or_decimals_are_asked_for(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("a;b;score\nc;d;1,234\ne;f;12\n")
-    table = read_table(path).with_header()
+    path.write_text('a,b,score\nc,d,"1,234"\ne,f,12\n')
+    table = read_grid(path).with_header()
     table.check_cells([0, 1])
-    for columns in (None, "a,b,score"):
-        with pytest.raises(TaskError) as caught:
-            load_task(path, columns=columns, kind="sts")
-        assert str(caught.value) == (
-            f"{path}: 1,234 in score could be 1.234 or 1234: choose --format 'decimal=,' or --format decimal=."
-        )
+    with pytest.raises(TaskError) as caught:
+        load_task(path, columns="a,b,score", kind="sts")
+    assert str(caught.value) == (
+        f"{path}: 1,234 in score could be 1.234 or 1234: choose --format 'decimal=,' or --format decimal=."
+    )
     for decimal, number in ((",", "1.234"), (".", "1234")):
-        told = read_table(path, Format(decimal=decimal))
+        told = read_grid(path, Format(decimal=decimal))
         assert (told.rows[1][2], told.warnings) == (number, ())
 
 
 def test_text_with_commas_is_no_number(tmp_path):
     rows = (("a", "0,5 euros"), ("b", "1,5"), ("c", "x"))
-    assert read_table(written(tmp_path / "a.csv", rows)).rows == rows
+    assert read_grid(written(tmp_path / "a.csv", rows)).rows == rows
 
 
 # ---- options ------------------------------------------------------------------------------------------
@@ -212,13 +177,3 @@ def test_encodings_of_real_texts(shared_data, tmp_path, language, encoding):
         data = "\n".join(lines[start : start + 100]).encode(encoding, "replace")
         (tmp_path / "a.txt").write_bytes(data)
         assert data.decode(find_encoding(tmp_path / "a.txt")) == data.decode(encoding)
-
-
-def test_an_id_is_never_proposed(tmp_path):
-    rows = [("id", "titre", "avis", "note"), *((i, f"chat {i}", f"le chat rouge {i}" * 9, i % 6) for i in range(9))]
-    with pytest.raises(TaskError, match=r"choose --kind sts --columns 'titre,avis,note', or --kind cl"):
-        load_task(write_csv(tmp_path / "a.csv", rows))
-    with pytest.raises(TaskError, match=r"choose --kind sts --columns '1,2,3', or --kind cl"):
-        load_task(write_csv(tmp_path / "b.csv", rows[1:]))
-    with pytest.raises(TaskError, match=r"by column or index from 0$"):
-        load_task(write_csv(tmp_path / "c.csv", [row[:1] for row in rows]))

@@ -79,14 +79,6 @@ def test_two_columns_are_a_text_and_its_label(tmp_path: Path, columns: str) -> N
     assert (task.kind, task.labels, len(task.train)) == ("classification", ("0", "1", "2"), 48)
 
 
-def test_a_header_before_labels_is_seen_where_columns_are_numbers(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", pairs(["yes", "no"] * 60), ("one", "two", "relation"))
-    task = load_task(path, columns="0,1,2")
-    assert (task.labels, sum(map(len, (task.train, task.validation, task.test)))) == (("no", "yes"), 120)
-    path = write(tmp_path / "b.csv", pairs(["yes", "no"] * 60))
-    assert load_task(path, columns="0,1,2").train == task.train
-
-
 # ---- asked for ----------------------------------------------------------------------------------------
 
 

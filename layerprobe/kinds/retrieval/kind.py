@@ -17,7 +17,7 @@ from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.floors import ranking_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
-from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.rows import TaskSource
 from layerprobe.tasks.values import Items, Task
 
 BLOCK = 2**24

@@ -13,17 +13,30 @@ from layerprobe.files.inputs import from_home
 from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
-from layerprobe.tasks.cells import UnusableRowError, parse_score
-from layerprobe.tasks.columns import Columns, judgement_columns, record_columns, training_columns
-from layerprobe.tasks.examples import Cells, read_rows
-from layerprobe.tasks.formats import Format
-from layerprobe.tasks.loading import TaskSource, checked_splits, read_items
-from layerprobe.tasks.sources import data_files, hub_collection, hub_split, is_on_hub, split_roles
+from layerprobe.tasks.cells import UnusableRowError, is_number, parse_score
+from layerprobe.tasks.formats import Format, Grid, check_format, read_grid
+from layerprobe.tasks.loading import checked_splits
+from layerprobe.tasks.rows import (
+    DOCUMENT_NAMES,
+    ID_NAMES,
+    NEGATIVE_NAMES,
+    QUERY_NAMES,
+    RELEVANCE_NAMES,
+    TEXT_NAMES,
+    Columns,
+    Layout,
+    Row,
+    TaskSource,
+    items_of,
+    plain_name,
+    read_rows,
+    shown_columns,
+    usual_places,
+    with_named_header,
+)
+from layerprobe.tasks.sources import data_files, hub_configs, hub_split, is_on_hub, load_hub, split_grid, split_roles
 from layerprobe.tasks.splitting import MIN_EXAMPLES, SPLITS
-from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.values import Task, TaskSettings
-
-MOST_NEGATIVES = 100
 
 Judgements = list[tuple[str, str, float]]
 """Query id, document id and gain."""
@@ -35,8 +48,8 @@ Trained = Mapping[str, list[tuple[str, ...]]]
 """Document ids of a positive and its hard negatives, by query id."""
 
 
-Found = tuple[dict[str, Table], dict[str, Callable[[], Table]]]
-"""Tables of corpus and queries, and readers of the judgements by the name of their file or split."""
+Found = tuple[dict[str, Grid], dict[str, Callable[[], Grid]]]
+"""Grids of corpus and queries, and readers of the judgements by the name of their file or split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +108,10 @@ def load_retrieval(
     path, name = from_home(source), str(source)
     if (layout := _found(source, columns, None)) is None:
         config = name.partition(":")[2] or None
-        table = hub_split(name, config, (split,)) if is_on_hub(source) else read_table(path)
+        table = hub_split(name, config, (split,)) if is_on_hub(source) else read_grid(path)
         settings = TaskSettings(source=name, columns=columns, skip_empty=True)  # type: ignore[arg-type]
         rows = TaskSource(data={"train": table}, name=name, settings=settings)
-        collection = _collected_rows(rows, most_negatives=0)
+        collection = _collected_rows(rows, trained=False)
     else:
         texts, judged = layout
         by_stem = {Path(key).stem: read for key, read in judged.items()}
@@ -144,10 +157,10 @@ def load_retrieval_task(source: TaskSource) -> Task:
     data, settings = source.data["train"], source.settings
     layout = _found(data, settings.columns, settings.format) if isinstance(data, (str, Path)) else None
     if layout is None:
-        return _task(source, _collected_rows(source, most_negatives=MOST_NEGATIVES))
+        return _task(source, _collected_rows(source))
     texts, judged = layout
     files = {role: from_home(str(file)) for role, file in source.data.items() if role != "train"}
-    tables = {role: functools.partial(read_table, file) for role, file in files.items()}
+    tables = {role: functools.partial(read_grid, file) for role, file in files.items()}
     roles = [
         "train" if Path(name).stem == "qrels" else role
         for name, role in zip(judged, split_roles([*judged]), strict=True)
@@ -174,9 +187,9 @@ def _found(source: str | Path, columns: Columns | None, format: Format | None) -
     """Return corpus, queries and judgements of a folder or a hub data set; None for a table of pairs."""
     folder = from_home(source)
     if is_on_hub(source):
-        collection = hub_collection(str(source))
+        collection = _hub_collection(str(source))
     elif folder.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(folder)}:
-        collection = _folder_tables(folder)
+        collection = _folder_grids(folder)
     else:
         collection = None
     if collection is not None:
@@ -186,18 +199,45 @@ def _found(source: str | Path, columns: Columns | None, format: Format | None) -
     return collection
 
 
-def _folder_tables(folder: Path) -> Found | None:
+def _hub_collection(name: str) -> Found | None:
+    """Return corpus and queries of a hub data set, and readers of its judgements by split; None if it has none.
+
+    The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` added for `name:de`;
+    BEIR has the judgements in a separate repository, `name-qrels`.
+    """
+    repository, _, part = name.partition(":")
+    configurations = hub_configs(repository, name)
+    configs: dict[str, str] = {}
+    for table, usual in (("corpus", ["corpus"]), ("queries", ["queries"]), ("qrels", ["qrels", "default"])):
+        names = [config for word in usual for config in (f"{part}-{word}", f"{word}-{part}")] if part else usual
+        if known_names := [config for config in names if config in configurations]:
+            configs[table] = known_names[0]
+    if part in configurations:
+        configs.setdefault("qrels", part)
+    if "corpus" not in configs or "queries" not in configs:
+        return None
+    texts = {table: hub_split(name, configs[table], (table, configs[table])) for table in ("corpus", "queries")}
+    judged, config = (repository, configs["qrels"]) if "qrels" in configs else (f"{repository}-qrels", None)
+    splits = load_hub(judged, config, name)
+    readers: dict[str, Callable[[], Grid]] = {
+        key if len(splits) > 1 else "qrels": functools.partial(split_grid, f"{name} {key}", split)
+        for key, split in splits.items()
+    }
+    return texts, readers
+
+
+def _folder_grids(folder: Path) -> Found | None:
     files, qrels = data_files(folder), folder / "qrels"
     chosen = {table: _only(files, table) for table in ("corpus", "queries")}
     judged = data_files(qrels) if qrels.is_dir() else list(filter(None, [_only(files, "qrels")]))
-    present = {table: read_table(file) for table, file in chosen.items() if file is not None}
+    present = {table: read_grid(file) for table, file in chosen.items() if file is not None}
     if len(present) < 2 or not judged:
         missing = [*(f"{table}.jsonl" for table in chosen if table not in present), *([] if judged else ["qrels"])]
         raise TaskError(
             f"{folder} has no {' and no '.join(missing)}: expected corpus.jsonl, queries.jsonl and qrels/test.tsv "
             "in the layout of BEIR, or a table of queries with documents"
         )
-    return present, {file.name: functools.partial(read_table, file) for file in judged}
+    return present, {file.name: functools.partial(read_grid, file) for file in judged}
 
 
 def _only(files: Iterable[Path], stem: str) -> Path | None:
@@ -207,7 +247,7 @@ def _only(files: Iterable[Path], stem: str) -> Path | None:
     return named[0] if named else None
 
 
-def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collection:
+def _joined(tables: Mapping[str, Grid], qrels: Mapping[str, Grid]) -> Collection:
     """Return the texts of a corpus and of queries with the judgements of each split."""
     documents, document_warnings = _records(tables["corpus"], "document")
     queries, query_warnings = _records(tables["queries"], "query")
@@ -225,36 +265,52 @@ def _joined(tables: Mapping[str, Table], qrels: Mapping[str, Table]) -> Collecti
     )
 
 
-def _collected_rows(source: TaskSource, *, most_negatives: int) -> Collection:
-    """Return the distinct queries and documents of rows, numbered from 1, with their judgements."""
-    gains: dict[str, bool] = {}
+_TEXTS = {"query": QUERY_NAMES, "document": DOCUMENT_NAMES}
+SCORED = (Layout(columns={**_TEXTS, "relevance": RELEVANCE_NAMES}), Layout(columns=_TEXTS))
+TRAINED = tuple(Layout(columns=layout.columns, further=NEGATIVE_NAMES[0]) for layout in SCORED)
+RECORD = Layout(columns={"_id": ID_NAMES, "text": TEXT_NAMES}, optional={"title": ("title",)})
+JUDGEMENT = Layout(
+    columns={
+        "query-id": ("queryid", "qid", "query"),
+        "corpus-id": ("corpusid", "documentid", "docid", "passageid", "pid", "document"),
+        "score": RELEVANCE_NAMES,
+    }
+)
 
-    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        table, texts, gain = training_columns(table, source.settings.columns, negatives=(0, most_negatives))
-        gains["last"] = gain is not None  # for the table whose rows come next
-        return table, texts if gain is None else (*texts, gain)
 
-    def example_of(row: Cells) -> tuple[tuple[str, ...], float]:
-        n = len(row.values) - gains["last"]
-        texts = row.texts(n)
-        return texts, parse_score(row.values[n], row.place) if gains["last"] else 1.0
+def _collected_rows(source: TaskSource, *, trained: bool = True) -> Collection:
+    """Return the distinct queries and documents of rows, numbered from 1, with their judgements.
 
-    splits, notes, warnings = read_items(source, example_of, columns_of, item="example")
+    Of requested columns with hard negatives, a last one of numbers is the relevance.
+    """
+    layouts = TRAINED if trained else SCORED
+    if trained and source.settings.columns is not None:
+        layouts = TRAINED[1:]
+
+    def example_of(row: Row) -> tuple[tuple[str, ...], float]:
+        if len(row.values) > 2 and (not trained or plain_name(row.columns[2]) in RELEVANCE_NAMES):
+            return row.texts(without=2), parse_score(row.values[2], row.place)
+        return row.texts(), 1.0
+
+    splits, notes, warnings = read_rows(source, layouts, example_of, item="example")
+    examples = [example for part in splits.values() for example in part]
+    if layouts == TRAINED[1:] and all(len(texts) > 2 and is_number(texts[-1]) for texts, _ in examples):
+        splits = {role: [(texts[:-1], float(texts[-1])) for texts, _ in part] for role, part in splits.items()}
     queries, documents = dict[str, str](), dict[str, str]()
     judgements: dict[str, Judgements] = {role: [] for role in splits}
-    trained: dict[str, dict[str, list[tuple[str, ...]]]] = {role: {} for role in splits}
+    by_query: dict[str, dict[str, list[tuple[str, ...]]]] = {role: {} for role in splits}
     for role, examples in splits.items():
         for (first, *others), gain in examples:
             query = queries.setdefault(first, f"query {len(queries) + 1}")
             ids = tuple(documents.setdefault(text, f"document {len(documents) + 1}") for text in others)
             judgements[role].append((query, ids[0], gain))
-            if gain > 0 and ids not in trained[role].setdefault(query, []):
-                trained[role][query].append(ids)
+            if gain > 0 and ids not in by_query[role].setdefault(query, []):
+                by_query[role][query].append(ids)
     return Collection(
         queries={name: text for text, name in queries.items()},
         documents={name: text for text, name in documents.items()},
         judgements=judgements,
-        trained=trained,
+        trained=by_query,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
@@ -301,36 +357,51 @@ def _task(source: TaskSource, collection: Collection) -> Task:
     )
 
 
-def _judgements(table: Table) -> Judgements:
-    """Return the query id, document id and gain of every judgement; TaskError for an unknown column or gain."""
-    table, (query, document, gain) = judgement_columns(table)
+def _judgements(grid: Grid) -> Judgements:
+    """Return the query id, document id and gain of every judgement; TaskError for an unknown column or gain.
+
+    Without header, three columns are in this order, and four as in trec_eval, which ignores the second.
+    """
+    grid = with_named_header(grid)
+    places: tuple[int | None, ...] | None = usual_places(grid, JUDGEMENT)
+    if places is None and grid.header is None and grid.width in (3, 4):
+        places = (0, 1, 2) if grid.width == 3 else (0, 2, 3)
+    if places is None:
+        raise _unknown(grid, JUDGEMENT)
+    query, document, gain = (int(place) for place in places if place is not None)
+    grid.check_cells((query, document, gain))
     return [
-        (row[query].strip(), row[document].strip(), parse_score(row[gain], table.place(i)))
-        for i, row in enumerate(table.rows)
+        (row[query].strip(), row[document].strip(), parse_score(row[gain], grid.place(i)))
+        for i, row in enumerate(grid.rows)
     ]
 
 
-def _records(table: Table, item: str) -> tuple[dict[str, str], list[str]]:
+def _unknown(grid: Grid, layout: Layout) -> TaskError:
+    return TaskError(f"{grid.name}: expected the columns {layout}; it has {shown_columns(grid)}")
+
+
+def _records(grid: Grid, item: str) -> tuple[dict[str, str], list[str]]:
     """Return texts by id, and warnings about changes."""
-    table = table.with_header()
-    number, title, text = record_columns(table)
+    grid = grid.with_header()
+    if (columns := usual_places(grid, RECORD)) is None:
+        raise _unknown(grid, RECORD)
+    grid.check_cells(place for place in columns if place is not None)
     places = dict[str, str]()
 
-    def record_of(row: Cells) -> tuple[str, str]:
-        name, *others, content = row.values
+    def record_of(row: Row) -> tuple[str, str]:
+        name, content, title = row.values
         name = name.strip()
         if not name:
             raise TaskError(f"{row.place}: expected an id, got none")
         if name in places:
             raise TaskError(f"{row.place}: the id {name[:40]!r} is also that of {places[name]}: expected distinct ids")
         places[name] = row.place
-        whole = row.log.clean(" ".join(filter(None, (*map(str.strip, others), content))))
+        whole = row.log.clean(" ".join(filter(None, ((title or "").strip(), content))))
         if not whole.strip():
             raise UnusableRowError("with an empty text")
         return name, whole
 
-    columns = (number, text) if title is None else (number, title, text)
-    (records,), _, warnings = read_rows([(table, columns)], record_of, item=item, skip=["skip_empty"])
+    (records,), _, warnings = items_of([(grid, columns)], record_of, item=item, skip=["skip_empty"])
     return dict(records), warnings
 
 

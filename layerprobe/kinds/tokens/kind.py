@@ -23,7 +23,7 @@ from layerprobe.metrics.scores import Influences, macro_f1, ratio_influences
 from layerprobe.stats.floors import NO_ENTITY, Floor, class_floors, zero_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs, counts_of
 from layerprobe.tasks.kind import Kind, Learning
-from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.rows import TaskSource
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
@@ -298,7 +298,7 @@ TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 def has_tags(path: Path) -> bool:
     """Return whether a file, or one in a folder, holds words with tags other than BIO."""
     from layerprobe.kinds.tokens.loading import first_tags
-    from layerprobe.tasks.tables import CONLL_SUFFIXES
+    from layerprobe.tasks.formats import CONLL_SUFFIXES
 
     cells, may_be_table = first_tags(path, TAG_COLUMNS)
     if not cells and path.suffix.lower() in CONLL_SUFFIXES:

@@ -14,14 +14,20 @@ from layerprobe.errors import DataError, TaskError, option
 from layerprobe.kinds.tokens.kind import ENTITIES, WORD_NAMES, TaggedSentences, get_entities
 from layerprobe.names import counted
 from layerprobe.tasks.cells import UnusableRowError, class_names, spelled_alike
-from layerprobe.tasks.columns import Columns, declared_columns, plain_name
-from layerprobe.tasks.examples import Cells
-from layerprobe.tasks.formats import Format
+from layerprobe.tasks.formats import (
+    CONLL_SUFFIXES,
+    Format,
+    Grid,
+    check_format,
+    encoding_of,
+    read_json_lines,
+    read_lines,
+)
 from layerprobe.tasks.kind import KINDS, Kind
-from layerprobe.tasks.loading import TaskSource, load_rows
+from layerprobe.tasks.loading import load_rows
+from layerprobe.tasks.rows import Columns, Row, TaskSource, column_names, plain_name
 from layerprobe.tasks.sources import data_files
 from layerprobe.tasks.splitting import SPLITS
-from layerprobe.tasks.tables import CONLL_SUFFIXES, Table, check_format, encoding_of, read_json_lines, read_lines
 from layerprobe.tasks.values import Task
 
 DOCUMENT = "-DOCSTART-"
@@ -32,8 +38,6 @@ SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv")
 INSPECTED = 2000
 """Number of sentences used to recognise a file of words with tags."""
 OUTSIDE = "O"
-_HEADER = ("word", "tag")
-"""Columns of a file with one word per line, as a table of sentences."""
 _BETWEEN = re.compile("[ \t]+")
 """Separator of columns; a no-break space is within a word."""
 
@@ -52,9 +56,6 @@ def load_tagged(source: TaskSource) -> Task:
         get_entities()  # needs a package
     several: list[str] = []
 
-    def columns_of(table: Table) -> tuple[Table, Sequence[int]]:
-        return (table, (0, 1)) if table.header == _HEADER else declared_columns(table, source.settings.columns, kind)
-
     def splits_of(
         parts: Mapping[str, Sequence[Tagged]], notes: list[str], warnings: list[str]
     ) -> dict[str, TaggedSentences]:
@@ -71,12 +72,11 @@ def load_tagged(source: TaskSource) -> Task:
         splits_of,
         key=lambda sentence: (" ".join(sentence[0]), ""),
         together="duplicates",
-        columns_of=columns_of,
-        readers=dict.fromkeys(SUFFIXES, functools.partial(_read, columns=source.settings.columns)),
+        readers=dict.fromkeys(SUFFIXES, functools.partial(_read, kind=kind, columns=source.settings.columns)),
     )
 
 
-def _sentence(row: Cells, kind: Kind, several: list[str]) -> Tagged:
+def _sentence(row: Row, kind: Kind, several: list[str]) -> Tagged:
     """Return a sentence with its tags, and add words with more than one tag to `several`."""
     words, cells = row.values
     if not (isinstance(words, list) and isinstance(cells, list) and len(words) == len(cells)):
@@ -103,8 +103,8 @@ def _text(cell: Any) -> str:
 # ---- one word per line -----------------------------------------------------------------------------------
 
 
-def _read(path: Path, format: Format, columns: Columns | None = None) -> Table:
-    """Return the sentences of a file with one word per line; each tag has its place."""
+def _read(path: Path, format: Format, kind: Kind, columns: Columns | None) -> Grid:
+    """Return the sentences of a file with one word per line as rows of two lists; each tag has its place."""
     check_format(path, format, ("encoding",))
     sentences = list(_sentences_in_lines(path, columns, format.encoding or encoding_of(path)))
     rows = tuple(
@@ -112,7 +112,9 @@ def _read(path: Path, format: Format, columns: Columns | None = None) -> Table:
         for sentence in sentences
     )
     numbers = tuple(sentence[0][2] for sentence in sentences)
-    return Table(name=str(path), header=_HEADER, rows=rows, numbers=numbers, nested={0: 0, 1: 0})
+    usual = [names[0] for names in kind.columns.values()]
+    header = tuple(usual if columns is None else column_names(columns))
+    return Grid(name=str(path), header=header, rows=rows, numbers=numbers, nested={0: 0, 1: 0})
 
 
 def _sentences_in_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[list[tuple[str, str, int]]]:
@@ -157,7 +159,7 @@ def _split(line: str) -> list[str]:
 
 
 def _numbers(path: Path, columns: Columns) -> tuple[int, int]:
-    items = [str(item).strip() for item in (columns.split(",") if isinstance(columns, str) else columns)]
+    items = column_names(columns)
     if len(items) != 2 or not all(item.isdecimal() for item in items) or items[0] == items[1]:
         raise TaskError(f"expected the columns of word and tag of {path} as two numbers from 0, got {','.join(items)}")
     return int(items[0]), int(items[1])

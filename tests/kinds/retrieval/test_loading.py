@@ -164,7 +164,6 @@ ROWS = [("a", "x", 5), ("b", "y", 4), ("a", "y", 1), ("c", "x", 2), ("d", "z", 3
         (("query", "document", "relevance"), None),
         (("Question", "passage", "score"), None),
         (("one", "two", "three"), "one,two,three"),
-        (("one", "two", "three"), ["0", "1", 2]),
         ((), "0,1,2"),
     ],
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.rows import TaskSource
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.values import Task
 from toy_choice.items import Choices
