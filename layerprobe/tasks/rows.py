@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from layerprobe.errors import TaskError, option
-from layerprobe.files.atomic import from_home
+from layerprobe.files.inputs import from_home
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, UnusableRowError, check_left_out, is_number
 from layerprobe.tasks.formats import (
