@@ -36,7 +36,7 @@ import torch
 from machine import clock, describe
 from numpy.typing import NDArray
 
-from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka
+from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.grams import inner_products
 from layerprobe.similarity.measures import CKA
 
@@ -61,12 +61,11 @@ def layers_of(n: int, d: int, n_layers: int, *, seed: int) -> Layers:
 def ours(a: Sequence[object], b: Sequence[object], measure: CKA, *, level: float | None) -> NDArray[np.float64]:
     """Return the map; with a level also everything that is uncertain about it."""
     (estimate,) = estimate_cka([("a", a), ("b", b)], measures=[measure], level=level)
-    assert isinstance(estimate, CKAEstimate)
     if level is not None:
         partners = estimate.curve("same-index").reference_layers
         estimate.differences(estimate, list(itertools.pairwise(enumerate(partners))))
         assert estimate.map.uncertainty is not None
-    return estimate.values
+    return np.array(estimate.map.values)
 
 
 def pytorch_cka(a: Layers, b: Layers) -> NDArray[np.float64]:

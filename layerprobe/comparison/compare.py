@@ -27,9 +27,9 @@ from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES, as_array
-from layerprobe.similarity.cka import CKAEstimate, estimate_cka
+from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
-from layerprobe.similarity.maps import MeasureEstimate, measure_layers
+from layerprobe.similarity.maps import MapEstimate, measure_layers
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, resolve_measure
 from layerprobe.store.shards import StoredLayer
@@ -332,7 +332,7 @@ def _estimates(
     level: float | None,
     groups: NDArray[np.intp] | None,
     device: str,
-) -> Sequence[CKAEstimate | MeasureEstimate]:
+) -> Sequence[MapEstimate]:
     """Return one estimate per reference, and for CKA one more per reference of the other normalization."""
     if not isinstance(measure, CKA):
         compared = functools.partial(

@@ -57,12 +57,13 @@ class LayerCurve(LeavesOut, Shown):
         """
         import numpy as np  # takes a while to load, scipy too
 
-        from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
+        from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty, mean_spread
 
         if len(influences[0] if groups is None else set(groups)) < MIN_UNITS:
             return cls(values=values)
         numbers = None if groups is None else np.array(groups)
-        uncertainty = curve_uncertainty(values, influences, level=level, groups=numbers)
+        errors = [mean_spread(row, numbers) for row in influences]
+        uncertainty = curve_uncertainty(values, errors, level=level)
         return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
 
     @property

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +20,7 @@ from layerprobe.interval import Interval
 from layerprobe.process import use_one_thread_if_forked
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity import inference
-from layerprobe.similarity.checks import Array, as_array, row_readable
+from layerprobe.similarity.checks import as_array, row_readable
 from layerprobe.similarity.grams import (
     FEW_SAMPLES,
     NARROW,
@@ -32,19 +31,10 @@ from layerprobe.similarity.grams import (
     linear_gram,
     rbf_grams,
 )
-from layerprobe.similarity.maps import similarity_curve
+from layerprobe.similarity.maps import MapEstimate
 from layerprobe.similarity.measures import CKA
-from layerprobe.similarity.sums import Pair, Sums, feature_sums, products_of, tile_sums
-from layerprobe.similarity.values import (
-    Alignment,
-    CurveUncertainty,
-    Estimator,
-    MapUncertainty,
-    Normalize,
-    SimilarityCurve,
-    SimilarityMap,
-    to_matrix,
-)
+from layerprobe.similarity.sums import LayerSums, Pair, Sums, feature_sums, products_of, tile_sums
+from layerprobe.similarity.values import Estimator, MapUncertainty, Normalize, SimilarityMap, to_matrix
 
 Path = Literal["auto", "gram", "features"]
 NamedLayers = Sequence[tuple[str, Rows]]
@@ -86,7 +76,7 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
         >>> linear_cka(X, X**2) < 0.1 < linear_cka(X, X**2, estimator="biased")
         True
     """
-    return float(_estimate(X, Y, CKA(estimator=estimator, normalize=normalize)).values[0, 0])
+    return float(_sums_of_two(X, Y, CKA(estimator=estimator, normalize=normalize)).cka(estimator)[0, 0])
 
 
 def cka_interval(
@@ -119,15 +109,17 @@ def cka_interval(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have no interval"
         )
     check_level(level)
-    estimate = _estimate(X, Y, measure, level=level, groups=groups)
-    value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
+    sums = _sums_of_two(X, Y, measure)
+    numbers = None if groups is None else inference.group_numbers(groups, len(sums.rows[0].diagonal))
+    value = float(sums.cka("debiased")[0, 0])
+    error = _spread(sums, numbers, (0, 0))
     return Interval(
         value=value,
         standard_error=error.standard_error,
         interval=inference.interval(value, error, level=level),
         level=level,
         freedom=error.freedom,
-        effective_share=min(*estimate.effective_shares[0], *estimate.effective_shares[1]),
+        effective_share=min(*_effective_shares(sums.rows, numbers), *_effective_shares(sums.columns, numbers)),
     )
 
 
@@ -139,7 +131,7 @@ def estimate_cka(
     level: float | None = LEVEL,
     groups: ArrayLike | None = None,
     device: str = "cpu",
-) -> list[CKAEstimate]:
+) -> list[MapEstimate]:
     """Compare all layers of any number of models in one pass over the samples.
 
     Args:
@@ -167,170 +159,71 @@ def estimate_cka(
         >>> [estimate.map.shape for estimate in estimate_cka(models)]
         [(3, 3), (3, 3), (3, 3)]
     """
-    if level is not None:
-        check_level(level)
     if pairs is None:
         pairs = list(itertools.combinations(range(len(models)), 2))
     if not pairs or not measures:
         raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
     named = [named_layers(name, layers) for name, layers in models]
-    return _estimates(named, measures, pairs, level=level, groups=groups, device=device)
-
-
-def _estimate(
-    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float = LEVEL, groups: ArrayLike | None = None
-) -> CKAEstimate:
-    # With a level whether it is requested or not: sums by sample are added up in another order, and two functions would
-    # differ in the last digits.
-    layers: list[NamedLayers] = [[("X", as_array(X, name="X"))], [("Y", as_array(Y, name="Y"))]]
-    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, groups=groups)
-    return estimate
-
-
-def _estimates(
-    models: Sequence[NamedLayers],
-    measures: Sequence[CKA],
-    pairs: Sequence[tuple[int, int]],
-    *,
-    level: float | None,
-    groups: ArrayLike | None = None,
-    device: str = "cpu",
-) -> list[CKAEstimate]:
     # Only the debiased estimator has intervals.
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
-    sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device)
+    sums = sums_of(named, measures, pairs, per_sample=per_sample, device=device)
     n_samples = len(next(iter(sums.values())).rows[0].diagonal)
     numbers = None if groups is None else inference.group_numbers(groups, n_samples)
-    return [
-        CKAEstimate(measure=measure, sums=sums[measure, pair], level=level, groups=numbers)
-        for measure in measures
-        for pair in pairs
-    ]
+    return [_estimate(measure, sums[measure, pair], level, numbers) for measure in measures for pair in pairs]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CKAEstimate:
-    """CKA of two models with the influence of every sample, for intervals, bands and tests."""
+def _sums_of_two(X: ArrayLike, Y: ArrayLike, measure: CKA) -> Sums:
+    # By sample whether requested or not: these are added up in another order, and two functions would differ in the
+    # last digits.
+    layers: list[NamedLayers] = [[("X", as_array(X, name="X"))], [("Y", as_array(Y, name="Y"))]]
+    (sums,) = sums_of(layers, [measure], [(0, 1)]).values()
+    return sums
 
-    measure: CKA
-    sums: Sums
-    level: float | None
-    """Confidence level; None: no uncertainties."""
-    groups: NDArray[np.intp] | None = None
-    """(n,) group of each sample, from 0."""
 
-    @cached_property
-    def values(self) -> Array:
-        """(layers, layers) CKA."""
-        return self.sums.cka(self.measure.estimator)
+def _estimate(measure: CKA, sums: Sums, level: float | None, groups: NDArray[np.intp] | None) -> MapEstimate:
+    """Return the map of two models; intervals are for the debiased estimator with at least five samples or groups."""
+    rows, columns = sums.rows, sums.columns
+    values = sums.cka(measure.estimator)
+    sigma = [tuple(s.sigma_squared for s in layers if s.sigma_squared is not None) for layers in (rows, columns)]
+    heatmap = SimilarityMap(
+        measure=measure,
+        values=to_matrix(values),
+        n_samples=len(rows[0].diagonal),
+        sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
+        sigma_samples=rows[0].sigma_samples,
+    )
+    n_groups = None if groups is None else int(groups.max()) + 1
+    units = heatmap.n_samples if n_groups is None else n_groups
+    if level is None or measure.estimator == "biased" or units < inference.MIN_UNITS:
+        return MapEstimate(map=heatmap)
+    spread = functools.partial(_spread, sums, groups)
+    parts = np.empty((3, *values.shape))
+    for at in np.ndindex(*values.shape):
+        error = spread(at)
+        parts[:, *at] = error.standard_error, *inference.interval(float(values[at]), error, level=level)
+    errors, lower, upper = map(to_matrix, parts)
+    uncertainty = MapUncertainty(
+        level=level,
+        standard_errors=errors,
+        lower=lower,
+        upper=upper,
+        method=f"influence of each {'sample' if groups is None else 'group'}",
+        n_groups=n_groups,
+    )
+    shares = _effective_shares(rows, groups), _effective_shares(columns, groups)
+    heatmap = dataclasses.replace(heatmap, uncertainty=uncertainty, effective_shares=shares)
+    return MapEstimate(map=heatmap, level=level, spread=spread)
 
-    @property
-    def uncertain(self) -> bool:
-        """Whether there are intervals: for the debiased estimator with at least five samples or groups."""
-        units = len(self.sums.rows[0].diagonal) if self.n_groups is None else self.n_groups
-        return self.level is not None and self.measure.estimator == "debiased" and units >= inference.MIN_UNITS
 
-    @property
-    def n_groups(self) -> int | None:
-        """Number of groups, if they are the units."""
-        return None if self.groups is None else int(self.groups.max()) + 1
+def _spread(sums: Sums, groups: NDArray[np.intp] | None, at: Pair) -> inference.Spread:
+    """Return the spread of the debiased CKA of two layers."""
+    influences, norms = sums.influence(at), sums.norm_influence(at)
+    return inference.spread(influences, norms, pair_variance=sums.pair_variance(at), groups=groups)
 
-    @cached_property
-    def map(self) -> SimilarityMap:
-        """Every layer against every layer."""
-        rows, columns = self.sums.rows, self.sums.columns
-        sigma = [tuple(s.sigma_squared for s in sums if s.sigma_squared is not None) for sums in (rows, columns)]
-        return SimilarityMap(
-            measure=self.measure,
-            values=to_matrix(self.values),
-            n_samples=len(rows[0].diagonal),
-            sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
-            sigma_samples=rows[0].sigma_samples,
-            uncertainty=self._map_uncertainty() if self.uncertain else None,
-            effective_shares=self.effective_shares if self.uncertain else None,
-        )
 
-    def spread(self, layer: int, reference_layer: int) -> inference.Spread:
-        """Return the spread of the estimate for two layers."""
-        at = layer, reference_layer
-        return inference.spread(
-            self.sums.influence(at),
-            self.sums.norm_influence(at),
-            pair_variance=float(self._pair_variance[at]),
-            groups=self.groups,
-        )
-
-    @cached_property
-    def effective_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Effective share of the samples or groups for each layer of the model and of the reference."""
-        model, reference = (
-            tuple(inference.effective_share(layer.parts, groups=self.groups) for layer in layers)
-            for layers in (self.sums.rows, self.sums.columns)
-        )
-        return model, reference
-
-    @cached_property
-    def _pair_variance(self) -> Array:
-        return self.sums.pair_variance()
-
-    def curve(self, alignment: Alignment) -> SimilarityCurve:
-        """Return one value for every layer of the model, with its interval and the band of the whole curve.
-
-        Raises:
-            DataError: If same-index is requested for models of different depth.
-        """
-        curve = similarity_curve(self.map, alignment=alignment)
-        if not self.uncertain:
-            return curve
-        assert self.level is not None
-        errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
-        covariances = inference.covariance(errors)
-        layer_ends = [
-            [inference.interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
-            for width in (None, inference.band_width(covariances, level=self.level))
-        ]
-        (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in layer_ends)
-        uncertainty = CurveUncertainty(
-            level=self.level,
-            lower=lower,
-            upper=upper,
-            band_lower=band_lower,
-            band_upper=band_upper,
-            covariance=to_matrix(covariances),
-        )
-        return dataclasses.replace(curve, uncertainty=uncertainty)
-
-    def differences(self, other: Any, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> tuple[Interval, ...]:
-        """Return values of `other` minus values of this estimate; none for the biased estimator or without a level."""
-        if not (self.uncertain and other.uncertain):
-            return ()
-        assert self.level is not None
-        return tuple(
-            inference.difference(
-                float(other.values[second]),
-                float(self.values[here]),
-                (other.spread(*second), self.spread(*here)),
-                label=inference.difference_label(here, second),
-                level=self.level,
-            )
-            for here, second in at
-        )
-
-    def _map_uncertainty(self) -> MapUncertainty:
-        assert self.level is not None
-        parts = np.empty((3, *self.values.shape))
-        for at in np.ndindex(*self.values.shape):
-            error = self.spread(*at)
-            parts[:, *at] = error.standard_error, *inference.interval(float(self.values[at]), error, level=self.level)
-        errors, lower, upper = map(to_matrix, parts)
-        return MapUncertainty(
-            level=self.level,
-            standard_errors=errors,
-            lower=lower,
-            upper=upper,
-            method=f"influence of each {'sample' if self.groups is None else 'group'}",
-            n_groups=self.n_groups,
-        )
+def _effective_shares(layers: Sequence[LayerSums], groups: NDArray[np.intp] | None) -> tuple[float, ...]:
+    """Return the effective share of the samples or groups of each layer."""
+    return tuple(inference.effective_share(layer.parts, groups=groups) for layer in layers)
 
 
 # ---- passes over the samples ----------------------------------------------------------------------------

@@ -6,16 +6,17 @@ covariance of their errors.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from layerprobe.checks import LEVEL, check_level, check_present
+from layerprobe.checks import LEVEL, check_present
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.similarity.checks import Array, as_array, check_same_samples
+from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.values import CurveUncertainty, to_matrix
 
 DRAWS = 20_000
@@ -36,7 +37,7 @@ class Spread:
     freedom: float
     """Degrees of freedom of the standard error."""
     influences: Array
-    """(units,) influences of each sample, or summed over each group, with mean 0."""
+    """(units,) influences of each sample, or summed over each group, with mean 0; or deviations without a part."""
     norm_variance: float = 0.0
     """Variance of the squared norms in the denominator, relative to them; 0 if they count as known."""
     norm_covariance: float = 0.0
@@ -116,6 +117,38 @@ def _summed(influences: Array, groups: NDArray[np.intp] | None) -> Array:
     return influences if groups is None else np.bincount(groups, weights=influences).astype(np.float64)
 
 
+def mean_spread(influences: Array, groups: NDArray[np.intp] | None = None) -> Spread:
+    """Return the standard error of a number over samples, from the influence of each sample.
+
+    The error is over samples: the difference to the number of as many other samples. An effect of the number of
+    samples, such as a lower rank with few, is not included.
+
+    Args:
+        influences: (n,) derivatives by the weight of a sample, or pseudo-values, with mean 0.
+        groups: (n,) group 0, 1, ... of each sample; groups are then the independent units.
+
+    Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
+    9); groups: Liang and Zeger 1986 (Biometrika 73).
+    """
+    units = _summed(influences, groups)
+    n = len(units)
+    variance = float(units @ units) / len(influences) ** 2 * n / (n - 1)
+    return Spread(standard_error=math.sqrt(variance), freedom=n - 1, influences=units)
+
+
+def jackknife_spread(replicates: Array) -> Spread:
+    """Return the standard error of a value from its (G,) values without one of G parts of the samples.
+
+    The variance is (G - 1) / G sum_g (theta_g - mean)^2, with G - 1 degrees of freedom.
+
+    Source: Quenouille 1956 (Biometrika 43); Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 11.
+    """
+    parts = len(replicates)
+    deviations: Array = replicates - replicates.mean()
+    variance = (parts - 1) / parts * float(deviations @ deviations)
+    return Spread(standard_error=math.sqrt(variance), freedom=parts - 1, influences=deviations)
+
+
 def interval(value: float, error: Spread, *, level: float, width: float | None = None) -> tuple[float, float]:
     """Return the interval of a similarity: all values that at least one of two tests does not reject.
 
@@ -140,10 +173,7 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     means; on the scale of z without the root, low estimates have intervals
     that are too short: bands of six layers and 100 samples then hold the truth in 91 % instead of 95 %.
     """
-    check_level(level)
-    tail = (1 - level) / 2 if width is None else special.ndtr(-width)
-    # A map has one for every pair of layers, and `stats.t` takes a hundred times as long to the same digits.
-    quantile = -float(special.stdtrit(error.freedom, tail))
+    quantile = _quantile(error, level=level, width=width)
     half = quantile * error.standard_error
     if error.standard_error < TINY or abs(value) >= 1:
         return value - half, value + half
@@ -154,6 +184,26 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     below, above = _ratio_ends(error, quantile)
     # By rounding the upper end can exceed 1.
     return max(min(lower, value + below), -1.0), min(max(upper, value + above), 1.0)
+
+
+def student_interval(
+    value: float,
+    error: Spread,
+    *,
+    level: float,
+    width: float | None = None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[float, float]:
+    """Return Student's interval of a value, clipped to its limits; a width replaces the level as in `interval`."""
+    half = _quantile(error, level=level, width=width) * error.standard_error
+    # A value may exceed the limits by rounding, and stays inside its interval.
+    return max(value - half, min(value, limits[0])), min(value + half, max(value, limits[1]))
+
+
+def _quantile(error: Spread, *, level: float, width: float | None) -> float:
+    tail = (1 - level) / 2 if width is None else special.ndtr(-width)
+    # A map has one for every pair of layers, and `stats.t` takes a hundred times as long to the same digits.
+    return -float(special.stdtrit(error.freedom, tail))
 
 
 def _ratio_ends(error: Spread, quantile: float) -> tuple[float, float]:
@@ -169,7 +219,7 @@ def _ratio_ends(error: Spread, quantile: float) -> tuple[float, float]:
     return (middle - half) / denominator, (middle + half) / denominator
 
 
-def covariance(errors: list[Spread]) -> Array:
+def covariance(errors: Sequence[Spread]) -> Array:
     """Return the (k, k) covariance of the errors of several similarities on the same samples.
 
     Correlations are those of the influence values, variances those of the standard errors.
@@ -192,7 +242,6 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
 
     Source: Chernozhukov, Chetverikov and Kato 2013 (Annals of Statistics 41).
     """
-    check_level(level)
     scale = np.sqrt(np.diag(covariances))
     varies = scale > TINY
     if not varies.any():
@@ -206,59 +255,28 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
 
 
 def curve_uncertainty(
-    values: ArrayLike, influences: ArrayLike, *, level: float, groups: NDArray[np.intp] | None = None
-) -> CurveUncertainty:
-    """Return the uncertainty of several numbers of the same samples, from the influence of each sample.
-
-    The error is over samples: the difference to the numbers of as many other samples. An effect of the number of
-    samples, such as a lower rank with few, is not included.
-
-    Args:
-        values: (layers,) values.
-        influences: (layers, n) derivatives by the weight of a sample, or pseudo-values, with mean 0.
-        level: Confidence level of Student's intervals and of a band that contains the whole curve.
-        groups: (n,) group 0, 1, ... of each sample; groups are then the independent units.
-
-    Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
-    9); groups: Liang and Zeger 1986 (Biometrika 73).
-    """
-    check_level(level)
-    numbers, rows = np.asarray(values, dtype=np.float64), np.asarray(influences, dtype=np.float64)
-    n = rows.shape[1]
-    if groups is not None:
-        rows = np.stack([np.bincount(groups, weights=row) for row in rows])
-    units = rows.shape[1]
-    if units < MIN_UNITS:
-        raise DataError(f"expected at least {MIN_UNITS} samples or groups for an error, got {units}")
-    covariances = rows @ rows.T / n**2 * units / (units - 1)
-    return student_uncertainty(numbers, covariances, freedom=units - 1, level=level)
-
-
-def student_uncertainty(
-    values: Array,
-    covariances: Array,
+    values: Sequence[float],
+    errors: Sequence[Spread],
     *,
-    freedom: int,
     level: float,
-    limits: tuple[float, float] = (-math.inf, math.inf),
+    interval: Callable[..., tuple[float, float]] = student_interval,
 ) -> CurveUncertainty:
-    """Return Student's intervals and the band of the whole curve, clipped to the limits."""
-    errors = np.sqrt(np.diag(covariances))
-    student = stats.t(freedom).isf((1 - level) / 2)
-    # Student's t of the same probability, as in `interval`
-    width = stats.t(freedom).isf(stats.norm.sf(band_width(covariances, level=level)))
+    """Return the uncertainty of several numbers of the same samples: their intervals, and the band of all of them.
 
-    def around(quantile: float) -> tuple[float, ...]:
-        # A value may exceed the limits by rounding, and stays inside its interval.
-        ends = np.clip(values + quantile * errors, np.minimum(values, limits[0]), np.maximum(values, limits[1]))
-        return tuple(ends.tolist())
-
+    `interval` returns the ends for a value and its spread, as `interval` and `student_interval` do.
+    """
+    covariances = covariance(errors)
+    ends = [
+        [interval(value, error, level=level, width=width) for value, error in zip(values, errors, strict=True)]
+        for width in (None, band_width(covariances, level=level))
+    ]
+    (lower, upper), (band_lower, band_upper) = (zip(*of_width, strict=True) for of_width in ends)
     return CurveUncertainty(
         level=level,
-        lower=around(-student),
-        upper=around(student),
-        band_lower=around(-width),
-        band_upper=around(width),
+        lower=lower,
+        upper=upper,
+        band_lower=band_lower,
+        band_upper=band_upper,
         covariance=to_matrix(covariances),
     )
 
@@ -268,7 +286,6 @@ def difference(
 ) -> Interval:
     """Return `first` minus `second`, similarities on the same samples, with its interval and test."""
     a, b = errors
-    check_same_samples(len(b.influences), len(a.influences), name="the second similarity", other="the first")
     variances = covariance([a, b])
     error = math.sqrt(max(variances[0, 0] + variances[1, 1] - 2 * variances[0, 1], 0.0))
     return tested(first - second, error, min(a.freedom, b.freedom), label=label, level=level)
@@ -288,16 +305,6 @@ def tested(value: float, error: float, freedom: float, *, label: str, level: flo
         freedom=freedom,
         p_value=float(2 * special.stdtr(freedom, -ratio)),
     )
-
-
-def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
-    """Return the label of a difference: of two layers of a model, or of one layer with two references.
-
-    Examples:
-        >>> difference_label((2, 2), (3, 3)), difference_label((2, 2), (2, 4))
-        ('layer 3 minus layer 2', 'layer 2')
-    """
-    return f"layer {there[0]}" if here[0] == there[0] else f"layer {there[0]} minus layer {here[0]}"
 
 
 def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:

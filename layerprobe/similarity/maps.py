@@ -1,18 +1,18 @@
-"""Maps and curves of measures other than CKA, which has its own engine, with jackknife errors. Knows arrays."""
+"""Maps and curves of layers with their errors, and the maps of measures other than CKA. Knows arrays."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import LEVEL, check_choice, check_level
+from layerprobe.checks import LEVEL, check_choice
 from layerprobe.context import part, report
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.interval import Interval
@@ -25,7 +25,16 @@ from layerprobe.similarity.checks import (
     finite_matrix,
     varying,
 )
-from layerprobe.similarity.inference import MIN_UNITS, difference_label, group_numbers, student_uncertainty, tested
+from layerprobe.similarity.inference import (
+    MIN_UNITS,
+    Spread,
+    curve_uncertainty,
+    difference,
+    group_numbers,
+    interval,
+    jackknife_spread,
+    student_interval,
+)
 from layerprobe.similarity.values import Alignment, LayerMeasure, Measure, SimilarityCurve, SimilarityMap
 
 PARTS = 10
@@ -33,45 +42,6 @@ PARTS = 10
 layers."""
 
 Pair = tuple[int, int]
-
-
-def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
-    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure except CKA.
-
-    Raises:
-        LayerProbeError: As in `prepare` of the measure, or if the numbers of samples differ.
-    """
-    checked = layer_measure(measure)
-    return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
-
-
-def zscored(X: ArrayLike, *, name: str) -> Array:
-    """Return the centred features divided by their standard deviations, without features that vary only by rounding."""
-    centred = centred_layer(X, name=name)
-    features = centred[:, varying(finite_matrix(X, name=name), centred, as_array(X, name=name).dtype)]
-    scores: Array = features / features.std(axis=0)
-    return scores
-
-
-def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure; raise DataError if it is CKA, or not a measure."""
-    if not isinstance(measure, LayerMeasure):
-        raise DataError(f"expected a measure of two layers, got {measure!r}; for CKA use estimate_cka")
-    return measure
-
-
-Prepared = tuple[str, int, Any]
-"""A prepared layer: its name, its number of samples, and the input of the measure."""
-
-
-def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prepared:
-    prepared = measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
-    return name, np.shape(layer)[0], prepared
-
-
-def _compared(measure: LayerMeasure[Any], first: Prepared, second: Prepared) -> float:
-    check_same_samples(first[1], second[1], name=first[0], other=second[0])
-    return measure.compare(first[2], second[2])
 
 
 def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
@@ -114,6 +84,97 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
     return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MapEstimate:
+    """A map with the errors of its values, for curves and tests."""
+
+    map: SimilarityMap
+    """The map; of measures other than CKA without intervals, which would take ten times as long for all pairs."""
+    level: float = LEVEL
+    """Confidence level of intervals."""
+    spread: Callable[[Pair], Spread | None] = lambda at: None
+    """Returns the spread of the value of two layers; None if it has no interval."""
+    interval: Callable[..., tuple[float, float]] = interval
+    """Returns the interval of a value and its spread."""
+
+    def curve(self, alignment: Alignment) -> SimilarityCurve:
+        """Return one value for every layer of the model, with its interval and the band of the whole curve.
+
+        Raises:
+            DataError: If same-index is requested for models of different depth.
+        """
+        curve = similarity_curve(self.map, alignment=alignment)
+        errors = list[Spread]()
+        for at in enumerate(curve.reference_layers):
+            error = self.spread(at)
+            if error is None:
+                return curve
+            errors.append(error)
+        uncertainty = curve_uncertainty(curve.values, errors, level=self.level, interval=self.interval)
+        return dataclasses.replace(curve, uncertainty=uncertainty)
+
+    def differences(self, other: MapEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
+        """Return values of `other` on the same samples minus values of this; none if one of them has no interval.
+
+        Each place is a pair of (layer, reference layer) here and one there.
+        """
+        differences = list[Interval]()
+        for here, there in at:
+            errors = other.spread(there), self.spread(here)
+            if errors[0] is None or errors[1] is None:
+                return ()
+            layer = f"layer {there[0]}"
+            differences.append(
+                difference(
+                    other.map.values[there[0]][there[1]],
+                    self.map.values[here[0]][here[1]],
+                    (errors[0], errors[1]),
+                    label=layer if here[0] == there[0] else f"{layer} minus layer {here[0]}",
+                    level=self.level,
+                )
+            )
+        return tuple(differences)
+
+
+def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
+    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure except CKA.
+
+    Raises:
+        LayerProbeError: As in `prepare` of the measure, or if the numbers of samples differ.
+    """
+    checked = layer_measure(measure)
+    return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
+
+
+def zscored(X: ArrayLike, *, name: str) -> Array:
+    """Return the centred features divided by their standard deviations, without features that vary only by rounding."""
+    centred = centred_layer(X, name=name)
+    features = centred[:, varying(finite_matrix(X, name=name), centred, as_array(X, name=name).dtype)]
+    scores: Array = features / features.std(axis=0)
+    return scores
+
+
+def layer_measure(measure: Measure) -> LayerMeasure[Any]:
+    """Return the measure; raise DataError if it is CKA, or not a measure."""
+    if not isinstance(measure, LayerMeasure):
+        raise DataError(f"expected a measure of two layers, got {measure!r}; for CKA use estimate_cka")
+    return measure
+
+
+Prepared = tuple[str, int, Any]
+"""A prepared layer: its name, its number of samples, and the input of the measure."""
+
+
+def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prepared:
+    prepared = measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
+    return name, np.shape(layer)[0], prepared
+
+
+def _compared(measure: LayerMeasure[Any], first: Prepared, second: Prepared) -> float:
+    check_same_samples(first[1], second[1], name=first[0], other=second[0])
+    return measure.compare(first[2], second[2])
+
+
 def measure_layers(
     model_layers: Sequence[Any],
     reference_layers: Sequence[Any],
@@ -123,7 +184,7 @@ def measure_layers(
     groups: ArrayLike | None = None,
     model_name: str = "the model",
     reference_name: str = "the reference",
-) -> MeasureEstimate:
+) -> MapEstimate:
     """Compare every layer of one model with every layer of another by a measure other than CKA, with errors of curves.
 
     Each layer is read and prepared once. Prepared layers of the reference stay in memory, those of the model are
@@ -139,8 +200,13 @@ def measure_layers(
         reference_name: Name of the reference in messages.
 
     Returns:
-        The map, and the inputs of curves and tests. There are no intervals with fewer than five samples or
-        groups, or if too few samples remain without a part for the measure.
+        The map with jackknife errors: values are estimated again without each of 10 parts of the samples, or without
+        single texts or groups if there are fewer. Ends of intervals, unlike values, are clipped to the range of the
+        measure. No bootstrap: two copies of a sample are each other's nearest neighbours in every layer, which makes
+        any two layers similar. For measures by nearest neighbours the errors are too large, by 1.4 to 1.7 in
+        simulations of 150 to 1500 samples: a sample that leaves changes the neighbours of others, which a jackknife
+        counts more than once. There are no intervals with fewer than five samples or groups, or if too few samples
+        remain without a part for the measure.
 
     Examples:
         >>> from layerprobe.similarity.measures import Procrustes
@@ -148,8 +214,6 @@ def measure_layers(
         >>> round(measure_layers(layers, layers, Procrustes()).curve("same-index").values[0], 12)
         1.0
     """
-    if level is not None:
-        check_level(level)
     names = model_name, reference_name
     for name, layers in zip(names, (model_layers, reference_layers), strict=True):
         if not len(layers):
@@ -166,13 +230,25 @@ def measure_layers(
             prepared = _prepare(layer, checked, name=f"layer {i} of {model_name}")
             values.append(tuple(_compared(checked, prepared, other) for other in reference))
             report("comparing layers", len(values), len(model_layers))
-    return MeasureEstimate(
-        layers=(model_layers, reference_layers),
-        names=names,
-        map=SimilarityMap(measure=measure, values=tuple(values), n_samples=n),
-        level=level,
-        remaining=remaining,
-    )
+    heatmap = SimilarityMap(measure=measure, values=tuple(values), n_samples=n)
+    if level is None or not remaining:
+        return MapEstimate(map=heatmap)
+    n_done = itertools.count(len(values) + 1)
+
+    @functools.cache
+    def spread(at: Pair) -> Spread | None:
+        names = f"layer {at[0]} of {model_name}", f"layer {at[1]} of {reference_name}"
+        X = as_array(model_layers[at[0]], name=names[0])
+        Y = as_array(reference_layers[at[1]], name=names[1])
+        try:
+            replicates = [layer_similarity(X[rows], Y[rows], measure, names=names) for rows in remaining]
+        except DegenerateLayerError:  # the similarity of all samples exists: it is in the map
+            return None
+        report("estimating errors", min(next(n_done), 2 * len(values)), 2 * len(values))
+        return jackknife_spread(np.array(replicates))
+
+    ends = functools.partial(student_interval, limits=measure.range)
+    return MapEstimate(map=heatmap, level=level, spread=spread, interval=ends)
 
 
 def _without_parts(units: NDArray[np.intp], measure: LayerMeasure[Any]) -> list[NDArray[np.bool_]]:
@@ -186,84 +262,3 @@ def _without_parts(units: NDArray[np.intp], measure: LayerMeasure[Any]) -> list[
     parts = np.array_split(np.random.default_rng(0).permutation(n_units), min(PARTS, n_units))
     remaining = [~np.isin(units, part) for part in parts]
     return remaining if min(rows.sum() for rows in remaining) >= max(MIN_SAMPLES, measure.least_samples) else []
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MeasureEstimate:
-    """A map whose values are estimated again without parts of the samples, for curves and tests."""
-
-    layers: tuple[Sequence[Any], Sequence[Any]]
-    """Layers of the model and of the reference."""
-    names: tuple[str, str]
-    """Names of the two in messages."""
-    map: SimilarityMap
-    """The map without intervals, which would take ten times as long for all pairs."""
-    level: float | None
-    """Confidence level of intervals; None leaves them out."""
-    remaining: Sequence[NDArray[np.bool_]] = ()
-    """(n,) remaining samples for every part left out; empty without intervals."""
-    _replicates: dict[Pair, Array | None] = field(default_factory=dict)
-    """Cached results of `replicates` by pair."""
-
-    def replicates(self, at: Pair) -> Array | None:
-        """Return (parts,) values of two layers, each without one part of samples; None if there are none."""
-        if not self.remaining:
-            return None
-        if at not in self._replicates:
-            names = f"layer {at[0]} of {self.names[0]}", f"layer {at[1]} of {self.names[1]}"
-            X, Y = (as_array(layers[i], name=name) for layers, i, name in zip(self.layers, at, names, strict=True))
-            self._replicates[at] = None
-            # The similarity of all samples exists: it is in the map.
-            with contextlib.suppress(DegenerateLayerError):
-                parts = [layer_similarity(X[i], Y[i], self.map.measure, names=names) for i in self.remaining]
-                self._replicates[at] = np.array(parts)
-        return self._replicates[at]
-
-    def curve(self, alignment: Alignment) -> SimilarityCurve:
-        """Return one value for every layer of the model, with its interval and the band of the whole curve.
-
-        The covariance of the errors is (G - 1) / G sum_g (theta_g - mean)(theta_g - mean)^T over the G parts left
-        out: 10, or single texts or groups if there are fewer. Intervals are Student's with G - 1 degrees of
-        freedom; their ends, unlike the values, are clipped to the range of the measure. No bootstrap: two copies of a
-        sample are each other's nearest neighbours in every layer, which makes any two layers similar. For measures by
-        nearest neighbours the errors are too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample
-        that leaves changes the neighbours of others, which a jackknife counts more than once.
-
-        Source: Quenouille 1956 (Biometrika 43); Efron and Tibshirani 1993, An Introduction to the Bootstrap,
-        chapter 11.
-        """
-        curve = similarity_curve(self.map, alignment=alignment)
-        by_layer = []
-        for at in enumerate(curve.reference_layers):
-            replicates = self.replicates(at)
-            if replicates is None:
-                return curve
-            by_layer.append(replicates)
-            report("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
-        assert self.level is not None
-        parts, all_replicates = len(self.remaining), np.stack(by_layer)
-        deviations = all_replicates - all_replicates.mean(axis=1, keepdims=True)
-        uncertainty = student_uncertainty(
-            np.array(curve.values),
-            (parts - 1) / parts * deviations @ deviations.T,
-            freedom=parts - 1,
-            level=self.level,
-            limits=self.map.measure.range,
-        )
-        return dataclasses.replace(curve, uncertainty=uncertainty)
-
-    def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Interval, ...]:
-        """Return values of `other` on the same samples minus values of this; none if one of them has no interval.
-
-        Each place is a pair of (layer, reference layer) here and one there.
-        """
-        differences, freedom = list[Interval](), len(self.remaining) - 1
-        for here, second_at in at:
-            first, second = self.replicates(here), other.replicates(second_at)
-            if first is None or second is None:
-                return ()
-            assert self.level is not None
-            value = other.map.values[second_at[0]][second_at[1]] - self.map.values[here[0]][here[1]]
-            error = math.sqrt(freedom * float((second - first).var()))
-            differences.append(tested(value, error, freedom, label=difference_label(here, second_at), level=self.level))
-        return tuple(differences)

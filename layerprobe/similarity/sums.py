@@ -138,30 +138,26 @@ class Sums:
         centred: Array = len(shares) * shares - 2
         return centred
 
-    def pair_variance(self) -> Array:
-        """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
+    def pair_variance(self, at: tuple[int, int]) -> float:
+        """Return the part of the variance of the debiased CKA of two layers that comes from pairs of samples.
 
         2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two whose mean is the value,
         n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2).
         """
+        first, second = self.rows[at[0]], self.columns[at[1]]
         assert self.moments is not None
-        a = np.array([layer.norm("debiased") for layer in self.rows])[:, None]
-        b = np.array([layer.norm("debiased") for layer in self.columns])
-        n = len(self.rows[0].diagonal)
-        theta = self.inner / (a * b)
-        both, left, right = self.moments
-        fourth_a, fourth_b = (
-            np.array([layer.fourth for layer in layers], dtype=np.float64) for layers in (self.rows, self.columns)
-        )
-        terms: NDArray[np.float64] = (4 + 2 * theta**2) * both / (a * b) ** 2 + theta**2 * (
-            fourth_a[:, None] / a**4 + fourth_b / b**4
-        )
-        fourth = terms - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
         assert self.per_sample is not None
-        rounding = MOMENT_ROUNDING * np.finfo(self.per_sample.dtype).eps * terms
-        zeta = n**4 * np.where(fourth > rounding, fourth, 0) / 4 / (n * (n - 1))
-        variance: Array = 2 * zeta / (n * (n - 1))
-        return variance
+        assert first.fourth is not None
+        assert second.fourth is not None
+        a, b = first.norm("debiased"), second.norm("debiased")
+        n = len(first.diagonal)
+        theta = float(self.inner[at]) / (a * b)
+        both, left, right = (float(moment[at]) for moment in self.moments)
+        terms = (4 + 2 * theta**2) * both / (a * b) ** 2 + theta**2 * (first.fourth / a**4 + second.fourth / b**4)
+        fourth = terms - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
+        rounding = MOMENT_ROUNDING * float(np.finfo(self.per_sample.dtype).eps) * terms
+        zeta = n**4 * (fourth if fourth > rounding else 0.0) / 4 / (n * (n - 1))
+        return 2 * zeta / (n * (n - 1))
 
 
 # ---- tiles of Gram matrices, and features ----------------------------------------------------------------

@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
-from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
+from layerprobe.similarity.cka import cka_interval, estimate_cka
 from layerprobe.similarity.diagnostics import infonce_influences, rank_influences
-from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.maps import measure_layers
+from layerprobe.similarity.inference import curve_uncertainty, mean_spread
+from layerprobe.similarity.maps import MapEstimate, measure_layers
 from layerprobe.similarity.measures import CKA, Procrustes
 from tests.similarity.oracle import LINEAR, RBF
 
@@ -150,7 +150,7 @@ UGLY: dict[str, Model] = {
 UGLY_REPETITIONS = {30: 1500, 60: 1500, 200: 1000, 800: 500}
 
 
-def estimate(layers: Layers, measure: CKA = LINEAR, *, level: float | None = LEVEL) -> CKAEstimate:
+def estimate(layers: Layers, measure: CKA = LINEAR, *, level: float | None = LEVEL) -> MapEstimate:
     (found,) = estimate_cka([("model", layers[0]), ("reference", layers[1])], measures=[measure], level=level)
     return found
 
@@ -160,9 +160,9 @@ def truth(model: Model, measure: CKA = LINEAR) -> NDArray[np.float64]:
     """(layers, layers) CKA of all samples there are."""
     rng = np.random.default_rng(1)
     if measure.kernel == "linear":
-        return estimate(model(rng, MANY), level=None).values
+        return np.array(estimate(model(rng, MANY), level=None).map.values)
     # Gram matrices take time that is quadratic in n.
-    return np.mean([estimate(model(rng, 4000), measure, level=None).values for _ in range(50)], axis=0)
+    return np.mean([estimate(model(rng, 4000), measure, level=None).map.values for _ in range(50)], axis=0)
 
 
 def frequency(hits: NDArray[np.bool_]) -> float:
@@ -336,7 +336,7 @@ def test_ranks_and_their_band_keep_the_level(model: Model, n: int) -> None:
     for seed in range(REPETITIONS[n]):
         layers = model(np.random.default_rng(seed), n)
         values, influences = zip(*map(rank_influences, (*layers[0], *layers[1])), strict=True)
-        drawn.append((values, curve_uncertainty(values, influences, level=0.95)))
+        drawn.append((values, curve_uncertainty(values, [*map(mean_spread, influences)], level=0.95)))
     ranks = np.array([values for values, _ in drawn])
     truth = ranks.mean(axis=0)
     inside = np.array([(np.array(e.lower) <= truth) & (truth <= np.array(e.upper)) for _, e in drawn])
@@ -358,7 +358,7 @@ def test_intervals_of_infonce_keep_the_level(noise: float, n: int) -> None:
         rng = np.random.default_rng(seed)
         texts = rng.standard_t(8, size=(n, 16))
         value, influences = infonce_influences(texts + noise * rng.standard_normal((2, n, 16)))
-        drawn.append((value, curve_uncertainty([value], [influences], level=0.95)))
+        drawn.append((value, curve_uncertainty([value], [mean_spread(influences)], level=0.95)))
     truth = np.mean([value for value, _ in drawn])
     inside = np.mean([errors.lower[0] <= truth <= errors.upper[0] for _, errors in drawn])
     slack = 2 * np.sqrt(0.95 * 0.05 / len(drawn))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity.diagnostics import TEMPERATURE, infonce_influences
-from layerprobe.similarity.inference import curve_uncertainty
+from layerprobe.similarity.inference import curve_uncertainty, mean_spread
 
 Array = NDArray[np.float64]
 quick = settings(max_examples=25, deadline=None)
@@ -100,7 +100,7 @@ def test_errors_of_infonce_are_those_of_other_texts() -> None:
         layers = [texts + noise * rng.standard_normal((2, 150, 12)) for noise in (0.5, 1.0)]
         found = [infonce_influences(layer) for layer in layers]
         values.append([value for value, _ in found])
-        told.append(curve_uncertainty(values[-1], [each for _, each in found], level=0.95).covariance)
+        told.append(curve_uncertainty(values[-1], [mean_spread(each) for _, each in found], level=0.95).covariance)
     true, mean = np.cov(np.array(values).T), np.mean(told, axis=0)
     np.testing.assert_allclose(np.sqrt(np.diag(mean)), np.sqrt(np.diag(true)), rtol=0.12)
     together = [each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for each in (mean, true)]

@@ -10,7 +10,7 @@ from scipy import stats
 from layerprobe.context import settings
 from layerprobe.errors import DataError
 from layerprobe.similarity.inference import MIN_UNITS
-from layerprobe.similarity.maps import PARTS, MeasureEstimate, measure_layers
+from layerprobe.similarity.maps import PARTS, MapEstimate, _without_parts, measure_layers
 from layerprobe.similarity.measures import SVCCA
 from layerprobe.similarity.values import CurveUncertainty, Normalize
 from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measure_map, measured
@@ -31,7 +31,7 @@ def width(name: str) -> int:
     return 1 if name == "svcca" else 4
 
 
-def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
+def uncertainty(estimate: MapEstimate) -> CurveUncertainty:
     found = estimate.curve("same-index").uncertainty
     assert found is not None
     return found
@@ -85,9 +85,10 @@ def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int)
     np.testing.assert_allclose(found.lower, np.maximum(np.array(curve.values) - half, -1))
     np.testing.assert_allclose(found.upper, np.minimum(np.array(curve.values) + half, 1))
     (step,) = estimate.differences(estimate, [((0, 0), (1, 1))])
-    replicates = [estimate.replicates((i, i)) for i in (0, 1)]
-    assert replicates[0] is not None
-    error = np.sqrt(freedom * np.var(replicates[1] - replicates[0]))
+    first, second = (estimate.spread((i, i)) for i in (0, 1))
+    assert first is not None
+    assert second is not None
+    error = np.sqrt(freedom * np.var(second.influences - first.influences))
     np.testing.assert_allclose(step.interval[1] - step.value, stats.t(freedom).isf(0.025) * error)
     np.testing.assert_allclose(step.p_value, 2 * stats.t(freedom).sf(abs(step.value) / error))
 
@@ -111,7 +112,7 @@ def test_an_end_beyond_the_range_is_cut_and_the_value_is_not() -> None:
     assert 1.0 in uncertain.upper
 
 
-def assert_no_errors(estimate: MeasureEstimate) -> None:
+def assert_no_errors(estimate: MapEstimate) -> None:
     curve = estimate.curve("same-index")
     assert curve.uncertainty is None
     assert estimate.differences(estimate, [((0, 0), (1, 1))]) == ()
@@ -135,9 +136,11 @@ def test_groups_are_the_units(n_groups: int) -> None:
     if n_groups < MIN_UNITS:
         assert_no_errors(estimate)
         return
-    gone = [set(groups[~kept]) for kept in estimate.remaining]
+    remaining = _without_parts(groups, measured("procrustes"))
+    gone = [set(groups[~rows]) for rows in remaining]
     assert sorted(int(group) for left in gone for group in left) == list(range(n_groups))
-    assert all(set(groups[kept]).isdisjoint(left) for kept, left in zip(estimate.remaining, gone, strict=True))
+    assert all(set(groups[rows]).isdisjoint(left) for rows, left in zip(remaining, gone, strict=True))
+    assert uncertainty(estimate)
 
 
 def test_there_is_a_document_for_every_text() -> None:
@@ -197,7 +200,7 @@ def test_all_that_is_done_is_told() -> None:
 
 @pytest.mark.parametrize(("n", "parts"), [(43, 10), (7, 7)])
 def test_every_sample_is_left_out_once(n: int, parts: int) -> None:
-    remaining = np.array(measure_layers(*pair(n), measured("procrustes")).remaining)
+    remaining = np.array(_without_parts(np.arange(n), measured("procrustes")))
     assert remaining.shape == (parts, n)
     np.testing.assert_array_equal((~remaining).sum(axis=0), 1)
     assert np.ptp(remaining.sum(axis=1)) <= 1

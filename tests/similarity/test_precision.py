@@ -80,9 +80,9 @@ def test_few_samples_have_the_same_digits_by_every_way(ugly: str, measure: CKA, 
     value = (rbf_cka if measure.kernel == "rbf" else linear_cka)(X, Y)
     (of_map,) = estimate_cka([("a", [X[:, :3], X]), ("b", [Y[:, :5], Y, Y[:, 1:]])], measures=[measure])
     assert cka_interval(X, Y, measure=measure).value == value
-    np.testing.assert_allclose(of_map.values[1, 1], value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(of_map.map.values[1][1], value, rtol=0, atol=1e-13)
     (without,) = estimate_cka([("a", [X]), ("b", [Y])], measures=[measure], level=None)
-    np.testing.assert_allclose(without.values[0, 0], value, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(without.map.values[0][0], value, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
@@ -91,4 +91,4 @@ def test_many_samples_have_the_same_digits_with_and_without_an_interval(measure:
     value = (rbf_cka if measure.kernel == "rbf" else linear_cka)(X, Y)
     assert cka_interval(X, Y, measure=measure).value == value
     (of_map,) = estimate_cka([("a", [X[:, :3], X]), ("b", [Y[:, :5], Y])], measures=[measure])
-    np.testing.assert_allclose(of_map.values[1, 1], value, rtol=0, atol=ROUNDED)
+    np.testing.assert_allclose(of_map.map.values[1][1], value, rtol=0, atol=ROUNDED)
