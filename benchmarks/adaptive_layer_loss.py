@@ -35,7 +35,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.scoring.score import zero_shot
 
 PROTOCOL = Protocol(epochs=1, batch_size=16, learning_rate=3e-4)
 BEST = {"rtd": 4, "mlm": 7}

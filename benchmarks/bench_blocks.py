@@ -34,8 +34,7 @@ from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
 from layerprobe.metrics.scores import cosine_scores, spearman
-from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order
-from layerprobe.shrinking.teacher import agreement, tokenized
+from layerprobe.shrinking.teacher import agreement, block_embeddings, evenly_spaced, removal_order, tokenized
 from layerprobe.similarity.cka import linear_cka
 from layerprobe.tasks.loading import load_task
 

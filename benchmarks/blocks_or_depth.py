@@ -33,8 +33,7 @@ from scipy.stats import t
 
 import layerprobe as lp
 from layerprobe.embedded import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task
-from layerprobe.lab.recipe import load_recipe
-from layerprobe.lab.run import loaded_task
+from layerprobe.lab.recipe import load_recipe, loaded_task
 
 Key = tuple[str, str, tuple[int, ...]]
 """A pair, an objective, and the blocks that are kept."""

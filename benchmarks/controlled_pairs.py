@@ -60,7 +60,7 @@ from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.readings.reading import INFONCE, READINGS
 from layerprobe.readings.source import read_curves
 from layerprobe.rng import without_autocast
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from layerprobe.study.predict import DEFAULT_RULE, predict
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task

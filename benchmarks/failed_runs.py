@@ -24,7 +24,7 @@ from layerprobe.errors import TrainingError
 from layerprobe.finetuning.outcomes import failure_sign
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 

@@ -40,8 +40,7 @@ from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo
-from layerprobe.lab.recipe import load_recipe
-from layerprobe.lab.run import loaded_task
+from layerprobe.lab.recipe import load_recipe, loaded_task
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]

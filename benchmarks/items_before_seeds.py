@@ -30,8 +30,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.strategies import Recorded
-from layerprobe.lab.dropbench.truth import distances, seed_variance
-from layerprobe.lab.dropbench.zoo import read_searched
+from layerprobe.lab.dropbench.zoo import distances, read_searched, seed_variance
 from layerprobe.readings.reading import SELF_CKA
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps

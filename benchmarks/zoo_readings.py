@@ -28,8 +28,7 @@ from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import corpus_texts, pretrain
 from layerprobe.lab.pretraining.values import LANGUAGE
-from layerprobe.lab.recipe import load_recipe
-from layerprobe.lab.run import loaded_task
+from layerprobe.lab.recipe import load_recipe, loaded_task
 from layerprobe.readings.reading import INFONCE, READINGS, LayerCurve
 from layerprobe.readings.source import read_curves
 from layerprobe.tasks.loading import load_corpus

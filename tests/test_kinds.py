@@ -24,7 +24,7 @@ from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
 from layerprobe.results.document import render
 from layerprobe.scoring import probes
-from layerprobe.scoring.zero_shot import score_split, zero_shot
+from layerprobe.scoring.score import score_split, zero_shot
 from layerprobe.study.find import find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.kind import KINDS

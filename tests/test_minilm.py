@@ -8,7 +8,7 @@ import pytest
 
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.scoring.score import zero_shot
 from layerprobe.tasks.loading import load_task
 from tests.models import given
 

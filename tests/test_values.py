@@ -22,8 +22,7 @@ from layerprobe.files.serialisation import UNSAVED, digest, from_json, to_bytes,
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.lab.dropbench.results import BudgetScores
-from layerprobe.lab.dropbench.truth import ObjectiveEffect
-from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.lab.dropbench.zoo import ItemErrors, ObjectiveEffect, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.lab.pretraining.values import OBJECTIVES, AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
 from layerprobe.lab.results import Average, AveragedMember

@@ -35,7 +35,7 @@ COMMAND_LINE = {
     "kernel bandwidth neighbours": "measure=CKA(kernel=..., bandwidth_multiplier=...), MutualKNN(neighbours=...)",
     "ranking relevant_from": "layerprobe.kinds.retrieval.loading.load_retrieval",
     "timed": "timing",
-    "other_blocks": "blocks of lp.finetune, see layerprobe.shrinking.removal.candidates",
+    "other_blocks": "blocks of lp.finetune, see layerprobe.shrinking.teacher.candidates",
     "target targets_are": "column and kind of lp.probe",
     "overwrite": "of lp.export_model",
 }

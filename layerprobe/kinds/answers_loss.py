@@ -34,8 +34,8 @@ from layerprobe.kinds.answers import ALWAYS, Questions, answer_threshold
 from layerprobe.metrics.names import Split
 from layerprobe.rng import without_autocast
 from layerprobe.scoring.probes import LOGIT_VARIANCE
+from layerprobe.scoring.score import kept_scores, layer_scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Items, Task

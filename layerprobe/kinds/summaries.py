@@ -317,7 +317,7 @@ PRIMARY = "rouge-l"
 
 def _learning() -> Learning:
     from layerprobe.kinds.summaries_loss import SentenceScorer, summary_ways
-    from layerprobe.scoring.zero_shot import score_outputs
+    from layerprobe.scoring.score import score_outputs
 
     untrained = functools.partial(score_outputs, method="centrality")
     return Learning(loss=SentenceScorer, untrained=untrained, outputs=central, ways=summary_ways)

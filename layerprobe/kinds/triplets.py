@@ -102,7 +102,7 @@ def _splits(
 
 def _learning() -> Learning:
     from layerprobe.finetuning.losses import CosineTriplets
-    from layerprobe.scoring.zero_shot import score_outputs
+    from layerprobe.scoring.score import score_outputs
 
     untrained = functools.partial(score_outputs, method="cosine")
     return Learning(loss=CosineTriplets, untrained=untrained, outputs=cosine_differences)

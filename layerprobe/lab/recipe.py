@@ -11,6 +11,7 @@ from types import GenericAlias
 from typing import Any, Literal, TypeVar
 
 from layerprobe.checks import check_seeds
+from layerprobe.embedded import TASK_SIZES, embedded_task
 from layerprobe.encoders.model import DEFAULTS, Model
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import LAYERS, SEEDS, Keys, Reader, from_dict, read_toml, texts
@@ -26,7 +27,9 @@ from layerprobe.lab.pretraining.values import (
     PretrainingProtocol,
 )
 from layerprobe.names import distinct_names
-from layerprobe.tasks.values import TaskSettings, model_reader, source_from, taken_task
+from layerprobe.tasks.loading import load_settings
+from layerprobe.tasks.splitting import drawn_from, resplit
+from layerprobe.tasks.values import Task, TaskSettings, model_reader, source_from, taken_task
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 Averaged = Literal["layers", "scans", "models", "seeds"]
@@ -400,3 +403,29 @@ def _examples(value: Any) -> tuple[int, int, int | None]:
 REST = "rest"
 """Value for the test examples: all that are not used for training or validation."""
 _EXAMPLES = Reader(_examples, f'three whole numbers in a list, the last of which can be "{REST}"')
+
+
+# ---- loading -------------------------------------------------------------------------------------------------------
+
+
+def loaded_task(task: RecipeTask) -> Task:
+    """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
+    settings, examples = task.settings, task.examples
+    if settings.source == LANGUAGE:
+        train, validation, test = examples or TASK_SIZES
+        assert test is not None  # the language has no rest
+        whole = embedded_task(train=train, validation=validation, test=test)
+    else:
+        whole = load_settings(settings)
+        if examples is not None:
+            train, validation, test = examples
+            if test is None:
+                whole = resplit(whole, train=train, validation=validation, seed=settings.split_seed)
+            else:
+                whole = drawn_from(whole, (train, validation, test))
+    return replace(whole, name=task.name or file_name(whole.name))
+
+
+def file_name(source: str) -> str:
+    """Return the name of a source, without the folders of a file."""
+    return Path(source).name if Path(source).exists() else source

@@ -9,8 +9,7 @@ from typing import Any
 
 from layerprobe.finetuning.values import LayerOutcome, best_by_validation
 from layerprobe.interval import Interval
-from layerprobe.lab.dropbench.truth import ObjectiveEffect, effects_table, truth
-from layerprobe.lab.dropbench.zoo import Zoo
+from layerprobe.lab.dropbench.zoo import ObjectiveEffect, Zoo, effects_table, truth
 from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
 from layerprobe.metrics.names import metric_title, points

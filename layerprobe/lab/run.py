@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import current, labelled, part
-from layerprobe.embedded import TASK_SIZES, embedded_task
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.device import computed_on
 from layerprobe.encoders.identity import Resolved, resolve
@@ -42,16 +41,23 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share, execute, make_crew
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
-from layerprobe.lab.dropbench.truth import objective_effects
-from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, write_zoo
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, objective_effects, write_zoo
 from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, corpus_texts, pretrain, stored_adaptation
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
-from layerprobe.lab.recipe import AdaptStep, AverageStep, PretrainStep, Recipe, RecipeModel, RecipeTask, TuneStep
+from layerprobe.lab.recipe import (
+    AdaptStep,
+    AverageStep,
+    PretrainStep,
+    Recipe,
+    RecipeModel,
+    TuneStep,
+    file_name,
+    loaded_task,
+)
 from layerprobe.lab.results import Average, RecipeCKA, RecipeResult, RecipeRow
 from layerprobe.names import counted
 from layerprobe.results.shown import Estimate
-from layerprobe.tasks.loading import load_corpus, load_settings
-from layerprobe.tasks.splitting import drawn_from, resplit
+from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.training.masking import check_masked_lm
 from layerprobe.versions import __version__, versions
@@ -561,30 +567,7 @@ def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Itera
         yield RecipeCKA(layer=layer, other_layer=partner, value=values[layer][partner], interval=ends, **about)
 
 
-# ---- loading -------------------------------------------------------------------------------------------------------
-
-
-def loaded_task(task: RecipeTask) -> Task:
-    """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
-    settings, examples = task.settings, task.examples
-    if settings.source == LANGUAGE:
-        train, validation, test = examples or TASK_SIZES
-        assert test is not None  # the language has no rest
-        whole = embedded_task(train=train, validation=validation, test=test)
-    else:
-        whole = load_settings(settings)
-        if examples is not None:
-            train, validation, test = examples
-            if test is None:
-                whole = resplit(whole, train=train, validation=validation, seed=settings.split_seed)
-            else:
-                whole = drawn_from(whole, (train, validation, test))
-    return replace(whole, name=task.name or file_name(whole.name))
-
-
-def file_name(source: str) -> str:
-    """Return the name of a source, without the folders of a file."""
-    return Path(source).name if Path(source).exists() else source
+# ---- pretraining -----------------------------------------------------------------------------------------------------
 
 
 def _corpus(step: PretrainStep) -> TextFile:

@@ -152,7 +152,7 @@ WITH_REFERENCE = Reading(
 
 
 def _zero_shot(source: Source) -> LayerCurve:
-    from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do not need
+    from layerprobe.scoring.score import zero_shot  # loads torch, which rules do not need
 
     task, kind = source.labels, KINDS[source.labels.kind]
     if (untrained := kind.learning().untrained) is not None:
@@ -164,7 +164,7 @@ def _zero_shot(source: Source) -> LayerCurve:
 
 
 def _probe(source: Source) -> LayerCurve | None:
-    from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do not need
+    from layerprobe.scoring.score import probed  # loads torch, which rules do not need
 
     kind = KINDS[source.labels.kind]
     if kind.zero_shot != "cosine" or kind.learning().probe is None:

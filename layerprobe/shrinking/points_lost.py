@@ -40,7 +40,7 @@ from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
-Scored = tuple[Evaluation, Array]
+ScoredOutputs = tuple[Evaluation, Array]
 """Scores of outputs, and each item's contribution to the primary metric."""
 
 
@@ -54,7 +54,9 @@ def _has_head(kind: str) -> bool:
     return any(True for _ in criterion.parameters())
 
 
-def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit) -> Scored:
+def tuned(
+    model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
+) -> ScoredOutputs:
     """Fine-tune a model truncated at a layer and score it on a split; a finished run is loaded.
 
     Texts are truncated at the protocol's length.
@@ -67,7 +69,7 @@ def tuned(model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol
 
 
 def difference(
-    a: Sequence[Scored], b: Sequence[Scored], task: Task, split: ScoredSplit, *, level: float
+    a: Sequence[ScoredOutputs], b: Sequence[ScoredOutputs], task: Task, split: ScoredSplit, *, level: float
 ) -> Interval | None:
     """Return the difference a - b of scores over the same seeds and items; None if items have no error."""
     items, primary = task.split(split), task.primary
@@ -79,7 +81,7 @@ def difference(
     return crossed(values, influences, links=links, level=level, unit=KINDS[task.kind].unit, metric=primary)
 
 
-def failing(whole: Sequence[Scored], small: Sequence[Scored], task: Task, split: ScoredSplit) -> float:
+def failing(whole: Sequence[ScoredOutputs], small: Sequence[ScoredOutputs], task: Task, split: ScoredSplit) -> float:
     """Return the points lost if one more item failed that the whole model gets right.
 
     (2 |score| + max(sum x^3 / sum x^2, 0)) / G, with influences x of the items on the loss and G independent items: the
@@ -106,7 +108,7 @@ class Compared:
     tuning: Protocol | None
     """Protocol for fine-tuning both; None: no fine-tuning."""
     margin: float
-    whole_scored: dict[str, Scored] = field(default_factory=dict)
+    whole_scored: dict[str, ScoredOutputs] = field(default_factory=dict)
     """Scores of the whole model without fine-tuning, by split."""
     first: tuple[Evaluation, Evaluation] | None = None
     """Latest scores of the whole model and the first smaller one, after fine-tuning both if that was done."""
@@ -166,12 +168,12 @@ class Compared:
         )
         return ItemSource(task=self.task, split="test", groups=tuple(groups), start=((1, 0), (0, 0)))
 
-    def _score_whole(self, split: ScoredSplit) -> Scored:
+    def _score_whole(self, split: ScoredSplit) -> ScoredOutputs:
         if split not in self.whole_scored:
             self.whole_scored[split] = self._untrained(self.whole, split, embedder(self.whole))
         return self.whole_scored[split]
 
-    def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> PointsLost:
+    def _loss(self, whole: Sequence[ScoredOutputs], small: Sequence[ScoredOutputs], split: ScoredSplit) -> PointsLost:
         primary = self.task.primary
         scores, smaller = ([evaluation.metrics[primary] for evaluation, _ in scored] for scored in (whole, small))
         whole = [*whole] * (len(small) if len(whole) == 1 else 1)
@@ -214,7 +216,7 @@ class Compared:
         )
         return replace(self.task, train=train, validation=validation, test=test)
 
-    def _untrained(self, model: SharedModel, split: ScoredSplit, embed: Embed) -> Scored:
+    def _untrained(self, model: SharedModel, split: ScoredSplit, embed: Embed) -> ScoredOutputs:
         task, kind, threshold = self._task(model), KINDS[self.task.kind], None
         outputs = self._probed if _has_head(self.task.kind) else self._outputs
         if kind.fitted_on == "validation" and split != "validation":

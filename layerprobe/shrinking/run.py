@@ -38,8 +38,19 @@ from layerprobe.profiling.run import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.shown import Estimate
 from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs, served
-from layerprobe.shrinking.removal import N_TEXTS, kept_order, tokens_to_keep
-from layerprobe.shrinking.teacher import TEACHER, Taught, Vectors, agreement, embedder, fewer, tokenized, write_dense
+from layerprobe.shrinking.teacher import (
+    N_TEXTS,
+    TEACHER,
+    Taught,
+    Vectors,
+    agreement,
+    embedder,
+    fewer,
+    kept_order,
+    tokenized,
+    tokens_to_keep,
+    write_dense,
+)
 from layerprobe.shrinking.values import (
     CORPUS,
     TRAINING,

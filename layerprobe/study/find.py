@@ -56,8 +56,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import Estimate, OneLayer, mask_left_out, together
-from layerprobe.scoring.score import Scored, check_different, untrained_layers
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import Scored, check_different, score_split, untrained_layers
 from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence
 from layerprobe.search.plan import data_use_sentences
 from layerprobe.search.posterior import posterior, side_by_side

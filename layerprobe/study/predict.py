@@ -34,8 +34,8 @@ from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve
 from layerprobe.readings.source import N_ALTERED, read_curves
+from layerprobe.scoring.score import score_split, zero_shot
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.similarity import measures
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.values import Alignment, Measure

@@ -55,7 +55,7 @@ class Learning:
     probe: Any = None
     """The `Probe` of frozen embeddings; with cosines it is a separate reading."""
     untrained: Callable[..., Any] | None = None
-    """Scorer of frozen embeddings, if neither cosines nor a probe: in the form of `layerprobe.scoring.zero_shot`."""
+    """Scorer of frozen embeddings, if neither cosines nor a probe: in the form of `layerprobe.scoring.score`."""
     outputs: Callable[..., Array] | None = None
     """The part of `untrained` for one layer: a function from (text, width), the rows of texts, and the items to outputs
     for `Kind.score`. None if it reads states of tokens."""

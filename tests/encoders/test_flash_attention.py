@@ -19,8 +19,7 @@ from layerprobe.extraction.check import examine
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.shrinking.removal import block_embeddings
-from layerprobe.shrinking.teacher import tokenized
+from layerprobe.shrinking.teacher import block_embeddings, tokenized
 from tests.models import TEXTS, save_tiny
 from tests.toy_task import toy_task
 

@@ -17,7 +17,7 @@ from layerprobe.encoders.vocabulary import WHOLE, missing_share, tokenizer_rules
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.shrinking.removal import tokens_to_keep
+from layerprobe.shrinking.teacher import tokens_to_keep
 from tests.encoders.vocabularies import ENGLISH, FAMILIES, GREEK, save
 
 

@@ -18,7 +18,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from layerprobe.similarity.measures import CKA
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, item_of, save_towers, save_vision

@@ -8,7 +8,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from tests.few import few_architectures
 from tests.models import ARCHITECTURES, given, save_tiny
 from tests.toy_task import toy_task

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from layerprobe.encoders.model import Model
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples, Task
 from tests.models import SPECIAL, given, save_tiny

@@ -4,8 +4,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.truth import effects_table, objective_effects
-from layerprobe.lab.dropbench.zoo import TunedLayers, ZooEntry
+from layerprobe.lab.dropbench.zoo import TunedLayers, ZooEntry, effects_table, objective_effects
 
 
 def entry(family: str, seed: int, *, scores: tuple[float, ...], size: str = "s") -> ZooEntry:

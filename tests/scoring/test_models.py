@@ -16,9 +16,8 @@ from layerprobe.profiling.run import milliseconds
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.shown import read_result
-from layerprobe.scoring.score import score
+from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
-from layerprobe.scoring.zero_shot import score_split
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.floors import Floor
 from layerprobe.stats.values import AgainstBest

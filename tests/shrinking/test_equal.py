@@ -11,7 +11,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol, TuningResult
 from layerprobe.results.shown import read_result
-from layerprobe.shrinking.removal import candidates
+from layerprobe.shrinking.teacher import candidates
 from tests.models import save_tiny
 from tests.shown import assert_one_table, assert_shows_itself
 from tests.toy_task import toy_task_of

@@ -13,8 +13,7 @@ from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.shrinking.removal import block_embeddings, evenly_spaced, removal_order
-from layerprobe.shrinking.teacher import agreement, tokenized
+from layerprobe.shrinking.teacher import agreement, block_embeddings, evenly_spaced, removal_order, tokenized
 from tests.few import few
 from tests.models import save_tiny
 

@@ -34,7 +34,7 @@ from layerprobe.results.conclusion import Choice, Verdict
 from layerprobe.results.draw import figures
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
-from layerprobe.shrinking import points_lost, removal
+from layerprobe.shrinking import points_lost, teacher
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
@@ -325,7 +325,7 @@ def test_blocks_that_are_named_are_kept(folder: str) -> None:
 
 def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shrunk(folder, size=1)
-    monkeypatch.setattr(removal, "removal_order", lambda _: pytest.fail("expected the order from the store"))
+    monkeypatch.setattr(teacher, "removal_order", lambda _: pytest.fail("expected the order from the store"))
     assert shrunk(folder, size=1).removals == first.removals
 
 

@@ -28,8 +28,8 @@ from layerprobe.readings.frozen import rank_curve
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.results import words
 from layerprobe.results.conclusion import Choice
+from layerprobe.scoring.score import zero_shot
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.measures import CKA, Procrustes
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap

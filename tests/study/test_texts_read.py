@@ -16,7 +16,7 @@ from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import extract, extract_read, make_read
 from layerprobe.readings.source import text_views
 from layerprobe.results import words
-from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.scoring.score import score_by_item
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module

@@ -71,7 +71,7 @@ def find(
     checkpoint, seeds = checkpoints[0], search["seeds"]
     if other_blocks is not None:
         from layerprobe.encoders.architecture import count_blocks
-        from layerprobe.shrinking.removal import candidates
+        from layerprobe.shrinking.teacher import candidates
 
         size: Any = 1 if other_blocks == FOUND else other_blocks
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained

@@ -18,8 +18,8 @@ from layerprobe.extraction.embeddings import extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents, listed_metrics
 from layerprobe.metrics.names import RETRIEVAL_METRICS
+from layerprobe.scoring.score import layer_scores, naming_layer
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import Evaluation, Rows, evaluate_outputs
 from layerprobe.tasks.values import Items, Task, TextSplit
 

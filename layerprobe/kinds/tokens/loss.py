@@ -27,8 +27,8 @@ from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.tokens.kind import TaggedSentences
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
+from layerprobe.scoring.score import kept_scores, layer_scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Items, Task

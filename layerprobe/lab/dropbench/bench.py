@@ -24,17 +24,20 @@ from layerprobe.context import current, report
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.results import Bench, BudgetScores, Contestant, Needs, Statistic, StrategyOutcome
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, rule_strategy, training_strategies
-from layerprobe.lab.dropbench.truth import (
+from layerprobe.lab.dropbench.zoo import (
+    OTHER_SEED,
+    Zoo,
+    ZooEntry,
     chances_of_best,
     chances_within,
     cost_share,
     distances,
     item_variance,
+    read_zoo,
     regrets,
     seed_variance,
     truth,
 )
-from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, read_zoo
 from layerprobe.names import counted
 from layerprobe.prediction.rule import (
     KnownDrop,

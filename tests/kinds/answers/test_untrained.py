@@ -18,7 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.kinds import answers_loss as untrained
 from layerprobe.kinds.answers_loss import answer_probe, newton_step, window_sums, windowed
 from layerprobe.scoring.probes import LOGIT_VARIANCE
-from layerprobe.scoring.zero_shot import score_split, zero_shot
+from layerprobe.scoring.score import score_split, zero_shot
 from layerprobe.store.store import Store
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
 from tests.models import given

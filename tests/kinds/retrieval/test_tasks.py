@@ -25,9 +25,8 @@ from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import jackknife_influences
 from layerprobe.results.document import render
-from layerprobe.scoring.score import score
+from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.find import find
 from layerprobe.study.predict import predict
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences

@@ -18,9 +18,8 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.summaries import SummaryItems, centrality, rouge
 from layerprobe.kinds.summaries_loss import SentenceScorer
-from layerprobe.scoring.score import score
+from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.values import Ways
-from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
 from tests.mps import on_mps

@@ -14,7 +14,7 @@ from layerprobe.finetuning.losses import CosineTriplets
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.scores import cosine_scores
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.score import score_split
 from layerprobe.study.find import find
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task

@@ -12,8 +12,7 @@ from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops
 from layerprobe.lab.dropbench.results import Contestant, Statistic
 from layerprobe.lab.dropbench.strategies import scan, sweep
-from layerprobe.lab.dropbench.truth import cost_share
-from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
+from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, cost_share
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
 from layerprobe.prediction.rules import best_rule, fall, plateau
 from layerprobe.readings.reading import LayerCurve, reading_of

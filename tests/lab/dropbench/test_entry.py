@@ -19,7 +19,7 @@ from layerprobe.lab.dropbench.entry import tuned_layers, zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, ZooProvenance, read_zoo, write_zoo
 from layerprobe.scoring import probes
 from layerprobe.scoring.probes import ridge_features, ridge_probe
-from layerprobe.scoring.zero_shot import probed, zero_shot
+from layerprobe.scoring.score import probed, zero_shot
 from layerprobe.tasks.values import Examples, Task
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs, toy_task, toy_task_of

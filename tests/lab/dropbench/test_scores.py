@@ -9,7 +9,7 @@ import pytest
 from layerprobe.lab.dropbench.bench import Redraws, bench_predictors, score_strategies, weighted_quantiles
 from layerprobe.lab.dropbench.results import Contestant, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, find, scan, sweep
-from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
+from layerprobe.lab.dropbench.zoo import chances_of_best, chances_within, item_variance, seed_variance
 
 from .zoos import DROPPING, FALLING_CURVE, RISING, recorded, zoo
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.truth import (
+from layerprobe.lab.dropbench.zoo import (
     MARGIN,
+    TunedLayers,
     best_layers,
     chances_of_best,
     chances_within,
@@ -19,7 +20,6 @@ from layerprobe.lab.dropbench.truth import (
     regrets,
     truth,
 )
-from layerprobe.lab.dropbench.zoo import TunedLayers
 
 from .zoos import DROPPING, RISING, recorded, tuned
 

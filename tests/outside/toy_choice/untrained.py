@@ -4,7 +4,7 @@ import numpy as np
 
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.scores import cosine_scores
-from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.scoring.score import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
 
 
