@@ -56,7 +56,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import Estimate, OneLayer, mask_left_out, together
-from layerprobe.scoring.score import Scored, check_different, score_split, untrained_layers
+from layerprobe.scoring.score import ScoredModel, check_different, score_split, untrained_layers
 from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence
 from layerprobe.search.plan import data_use_sentences
 from layerprobe.search.posterior import posterior, side_by_side
@@ -521,7 +521,7 @@ class _ModelRuns:
             item_source=self._item_source(answered.best_layer, untrained),
         )
 
-    def _untrained(self) -> Scored | None:
+    def _untrained(self) -> ScoredModel | None:
         """Return the test scores by layer before any fine-tuning; None if there are none."""
         checkpoint = self.model.checkpoint
         if self.by_cosines:  # texts embedded for the readings are not embedded again
@@ -533,7 +533,7 @@ class _ModelRuns:
             return None
         return scored if scored[0].primary == self.folds[0].primary else None
 
-    def _item_source(self, best: int, untrained: Scored | None) -> ItemSource | None:
+    def _item_source(self, best: int, untrained: ScoredModel | None) -> ItemSource | None:
         """Return the source of test items for a page: outputs of each layer's first run, and of the untrained model.
 
         The page first compares the best layer with the last one, or with itself before fine-tuning.
