@@ -1,4 +1,4 @@
-"""Triplets as a kind of task: loaded, scored untrained, and trained as sentence-transformers trains them."""
+"""Triplets: loaded, scored untrained, and their loss that of sentence-transformers."""
 
 import json
 from pathlib import Path
@@ -11,15 +11,12 @@ from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.losses import CosineTriplets
-from layerprobe.finetuning.tuning import finetune
-from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.scores import cosine_scores
 from layerprobe.scoring.score import score_split
-from layerprobe.study.find import find
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
-from tests.models import given, save_tiny
+from tests.models import given
 from tests.toy_task import toy_pairs
 
 
@@ -35,8 +32,8 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny("bert", tmp_path_factory.mktemp("model") / "bert"))
+def model(folder: Path) -> str:
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +73,3 @@ def test_the_loss_is_that_of_sentence_transformers() -> None:
     expected = theirs.compute_loss_from_embeddings(sides, None)  # type: ignore[arg-type]
     got = criterion.example_loss(torch.cat(sides), None, np.arange(7))  # type: ignore[arg-type]
     torch.testing.assert_close(got, expected)
-
-
-def test_it_is_learnt_and_found(task: Task, model: str, options: Model) -> None:
-    protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
-    (run,) = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol).runs
-    assert run.epochs[-1].train_loss < run.epochs[0].train_loss
-    finding = find(given(model, options), task, seeds=2, budget=1.0, protocol=protocol)
-    assert finding.conclusion.names["metric"] == "accuracy x 100"

@@ -1,3 +1,0 @@
-from tests.encoders.conftest import checkpoint, loaded
-
-__all__ = ["checkpoint", "loaded"]

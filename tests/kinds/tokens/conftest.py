@@ -1,3 +1,0 @@
-from tests.finetuning.conftest import encoder, folder
-
-__all__ = ["encoder", "folder"]
