@@ -64,7 +64,7 @@ from layerprobe.errors import DataError, ModelError, StoreError, WorkerError, op
 from layerprobe.files.atomic import known_sha256, readable_size
 from layerprobe.files.images import Readable
 from layerprobe.files.serialisation import digest
-from layerprobe.jobs.crew import HERE, Share, Workers
+from layerprobe.jobs.crew import HERE, Executor, Share, Workers
 from layerprobe.process import MAKING_MODELS, silence_if
 from layerprobe.rng import drawing, plain_torch, without_autocast
 from layerprobe.store.store import Store
@@ -395,7 +395,7 @@ def first_use(model: Resolved) -> Encoder | None:
 
 
 def choose_workers(
-    options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
+    options: Model, *folders: Path, count: int | None = None, ray: str | None = None, local: Executor = "here"
 ) -> Workers:
     """Return the workers for jobs with these options in these folders: `local` ones, or a Ray cluster if given."""
     if ray is None and local == "here":

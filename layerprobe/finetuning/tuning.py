@@ -118,8 +118,13 @@ def finetune(
     for checkpoints in resolved.values():
         check_different(checkpoints)
     options = resolved[tasks[0].readable][0].asked
-    local = "here" if workers in (None, 1) else "processes"
-    machines = choose_workers(options, Store(options.cache_dir).root, count=workers, ray=ray, local=local)
+    machines = choose_workers(
+        options,
+        Store(options.cache_dir).root,
+        count=workers,
+        ray=ray,
+        local="here" if workers in (None, 1) else "processes",
+    )
     work = _Work(machines)
     how: dict[str, Any] = {"weighting": weighting, "save_models": save_models, "retry_failed": retry_failed}
     for i, (one, name) in itertools.product(range(len(models)), zip(tasks, _distinct(tasks), strict=True)):

@@ -9,20 +9,20 @@ import abc
 import collections
 import contextlib
 import logging
-import pkgutil
 import time
 import traceback
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from layerprobe.context import part, report
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 
 J = TypeVar("J")
 A = TypeVar("A")
+Executor = Literal["here", "processes", "ray"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,8 +47,8 @@ class Plan(Generic[J, A]):
 class Workers:
     """Kind, number and devices of worker processes."""
 
-    executor: str = "here"
-    """Name in `layerprobe.jobs.crew.EXECUTORS`."""
+    executor: Executor = "here"
+    """This process, processes of this machine, or processes on the nodes of a Ray cluster."""
     count: int | None = None
     """Most jobs at a time; by default one per GPU, else one; on a cluster one per node."""
     devices: tuple[str, ...] = ("cpu",)
@@ -170,7 +170,15 @@ class Crew(abc.ABC):
 
 def make_crew(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
     """Return the crew for the jobs; workers start only when there is a job."""
-    return cast(Crew, pkgutil.resolve_name(EXECUTORS[workers.executor])(workers, begin, setting, most=most))
+    if workers.executor == "here":
+        return Here(workers, begin, setting, most=most)
+    if workers.executor == "processes":
+        from layerprobe.jobs.processes import Processes
+
+        return Processes(workers, begin, setting, most=most)
+    from layerprobe.jobs.ray_cluster import RayProcesses
+
+    return RayProcesses(workers, begin, setting, most=most)
 
 
 class Here(Crew):
@@ -234,12 +242,6 @@ def forward_logs(send: Callable[[int, str], None]) -> None:
     root.propagate = False
     root.setLevel(logging.INFO)
 
-
-EXECUTORS = {
-    "here": "layerprobe.jobs.crew:Here",
-    "processes": "layerprobe.jobs.processes:Processes",
-    "ray": "layerprobe.jobs.ray_cluster:RayProcesses",
-}
 
 PAUSE = 0.5
 """Seconds before a postponed job is tried again."""

@@ -245,8 +245,13 @@ class _Recipe:
         if step is None:
             return {}
         make_directory(inside(self.out, self.out / "locks"))
-        local = "here" if self.workers in (None, 1) else "processes"
-        machines = choose_workers(self.options, self.out, count=self.workers, ray=self.ray, local=local)
+        machines = choose_workers(
+            self.options,
+            self.out,
+            count=self.workers,
+            ray=self.ray,
+            local="here" if self.workers in (None, 1) else "processes",
+        )
         setting = step, self.out, self.corpus, self.options, computed_on(self.options)
         plan: Plan[str, Pretraining] = Plan(
             jobs=dict.fromkeys((model.name for model in step.models), 1.0), label="pretrains {}".format, unit="models"
