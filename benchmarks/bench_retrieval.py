@@ -35,8 +35,8 @@ from transformers.utils import logging as transformers_logging
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.loss import MultipleNegatives
+from layerprobe.kinds.retrieval import RetrievalItems
+from layerprobe.kinds.retrieval_loss import MultipleNegatives
 from layerprobe.tasks.loading import load_task
 
 CRANFIELD = Path(__file__).parents[2] / "shared" / "data" / "cranfield"

@@ -22,7 +22,7 @@ from layerprobe.encoders.loading import load
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import kept_token_states
 from layerprobe.extraction.embeddings import extract
-from layerprobe.kinds.tokens.loss import NO_TOKEN, tokenize_words
+from layerprobe.kinds.tokens_loss import NO_TOKEN, tokenize_words
 
 PAIRS, WORDS, BLOCKS, LINES = 1000, 3000, 100, 20
 SHARE = 1.0

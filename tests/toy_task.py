@@ -2,9 +2,9 @@
 
 import random
 
-from layerprobe.kinds.retrieval.kind import RetrievalItems
+from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.summaries import SummaryItems, greedy_oracle
-from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.kinds.triplets import Triplets
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Items, Task

@@ -8,9 +8,9 @@ KINDS = {
     "classification": "layerprobe.kinds.sentences:CLASSIFICATION",
     "summarization": "layerprobe.kinds.summaries:SUMMARIZATION",
     "image classification": "layerprobe.kinds.images:IMAGE_CLASSIFICATION",
-    "entities": "layerprobe.kinds.tokens.kind:ENTITIES",
-    "tags": "layerprobe.kinds.tokens.kind:TAGS",
-    "retrieval": "layerprobe.kinds.retrieval.kind:RETRIEVAL",
+    "entities": "layerprobe.kinds.tokens:ENTITIES",
+    "tags": "layerprobe.kinds.tokens:TAGS",
+    "retrieval": "layerprobe.kinds.retrieval:RETRIEVAL",
     "triplets": "layerprobe.kinds.triplets:TRIPLETS",
     "question answering": "layerprobe.kinds.answers:QUESTION_ANSWERING",
 }

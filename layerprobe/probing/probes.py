@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from layerprobe.comparison.arrays import NUMBERS, Layer
 from layerprobe.errors import DataError
-from layerprobe.kinds.retrieval.kind import closest_documents
+from layerprobe.kinds.retrieval import closest_documents
 from layerprobe.metrics.scores import cosine_scores, decision_influences, decision_scores, mean_influences, spearman
 from layerprobe.names import nearest, quoted
 from layerprobe.probing.linear import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.metrics.names import metric_title
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task

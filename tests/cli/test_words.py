@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForTokenClassification
 
-from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences
 from tests.toy_task import toy_task_of
 
 from .conftest import QUICK, Layerprobe, Pair

@@ -23,7 +23,7 @@ from layerprobe.files.atomic import (
     store_errors,
     write_whole,
 )
-from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.lab.recipe import load_recipe

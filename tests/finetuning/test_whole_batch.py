@@ -16,8 +16,8 @@ from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import PreparedItems
 from layerprobe.finetuning.tmft import FineTuner, layer_weights
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.loss import MultipleNegatives
+from layerprobe.kinds.retrieval import RetrievalItems
+from layerprobe.kinds.retrieval_loss import MultipleNegatives
 from tests.finetuning.test_tmft import without_dropout
 from tests.finetuning.test_tmft_groups import gradients
 from tests.models import N_BLOCKS

@@ -29,8 +29,8 @@ from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import FineTuner, read_layers
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.tokens import loss as tokens_loss
-from layerprobe.kinds.tokens.kind import (
+from layerprobe.kinds import tokens_loss
+from layerprobe.kinds.tokens import (
     TaggedSentences,
     entity_influences,
     entity_scores,
@@ -38,7 +38,7 @@ from layerprobe.kinds.tokens.kind import (
     tag_influences,
     tag_scores,
 )
-from layerprobe.kinds.tokens.loss import NO_TOKEN, WordClasses, score_words, tokenize_words
+from layerprobe.kinds.tokens_loss import NO_TOKEN, WordClasses, score_words, tokenize_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.test_tmft import without_dropout

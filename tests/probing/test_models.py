@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold
 import layerprobe as lp
 from layerprobe.comparison import arrays
 from layerprobe.errors import DataError
-from layerprobe.kinds.retrieval.kind import RetrievalItems
+from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.probing import linear, probes, targets
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.kind import KINDS

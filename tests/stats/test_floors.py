@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerprobe.kinds.retrieval.kind import ndcg, recall, reciprocal_rank
+from layerprobe.kinds.retrieval import ndcg, recall, reciprocal_rank
 from layerprobe.metrics.scores import class_scores, decision_scores
 from layerprobe.stats.floors import class_floors, decision_floors, has_rare_class, ranking_floors
 

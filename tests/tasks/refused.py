@@ -15,8 +15,8 @@ from pyarrow import table as arrow
 
 from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
 from layerprobe.kinds.answers import Answer, Questions
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.retrieval import RetrievalItems
+from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.kinds.summaries import SummaryItems
 from layerprobe.kinds.triplets import Triplets

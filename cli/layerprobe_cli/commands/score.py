@@ -72,7 +72,7 @@ def score(
     alone = searched or (not several and not unread and split not in ("validation", "all"))
     collection = alone and (searched or _is_collection(source[0]))
     if collection:
-        from layerprobe.kinds.retrieval.loading import load_retrieval, scored_split
+        from layerprobe.kinds.retrieval_loading import load_retrieval, scored_split
 
         read: dict[str, Any] = {"columns": source[0].columns, "relevant_from": relevant_from}
         prompts = source[0].query_prompt, source[0].document_prompt

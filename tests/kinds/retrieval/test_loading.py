@@ -9,8 +9,8 @@ import pandas
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
+from layerprobe.kinds.retrieval import RetrievalItems
+from layerprobe.kinds.retrieval_loading import Collection, load_retrieval, searched
 from layerprobe.tasks.values import Task
 
 CORPUS = [

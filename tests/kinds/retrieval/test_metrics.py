@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as arrays
 from sklearn.metrics import ndcg_score
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.kinds.retrieval import kind as ranking
-from layerprobe.kinds.retrieval.kind import closest_documents, float32_rows, ndcg, recall, reciprocal_rank
+from layerprobe.kinds import retrieval as ranking
+from layerprobe.kinds.retrieval import closest_documents, float32_rows, ndcg, recall, reciprocal_rank
 
 # Whole numbers: products are exact, so equal scores are equal in any order of summation.
 WHOLE = st.integers(-2, 2).map(np.float32)

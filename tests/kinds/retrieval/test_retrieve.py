@@ -12,8 +12,8 @@ import pytest
 from layerprobe.encoders import loading
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.kinds.retrieval.kind import RetrievalItems
-from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
+from layerprobe.kinds.retrieval import RetrievalItems
+from layerprobe.kinds.retrieval_loading import Collection, load_retrieval, searched
 from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
 from layerprobe.scoring.score import score
 from layerprobe.scoring.values import Scores

@@ -20,8 +20,8 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.tuning import finetune, with_prompts
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents
-from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.retrieval import RetrievalItems, closest_documents
+from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import jackknife_influences
 from layerprobe.results.document import render
@@ -143,7 +143,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     (folder / "qrels" / "dev.tsv").unlink()
     with pytest.raises(TaskError, match=r"corpus\.jsonl is empty: expected at least one row"):
         load_task(folder)
-    with pytest.raises(TaskError, match="cannot tell which columns are query,positive"):
+    with pytest.raises(TaskError, match="cannot tell which columns are query,document"):
         load_task(_rows(tmp_path / "x.jsonl", [{"a": "1", "b": "2"}] * 9), kind="retrieval")
     with pytest.raises(TaskError, match="prompts of queries and documents are only for tasks of kind retrieval"):
         load_task("stsb", query_prompt="q: ")

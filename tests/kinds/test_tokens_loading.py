@@ -7,7 +7,7 @@ import pytest
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task_of

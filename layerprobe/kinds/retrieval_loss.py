@@ -16,7 +16,7 @@ from layerprobe.encoders.identity import Resolved
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract_items
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.retrieval.kind import RetrievalItems, closest_documents, listed_metrics
+from layerprobe.kinds.retrieval import RetrievalItems, closest_documents, listed_metrics
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.scoring.score import layer_scores, naming_layer
 from layerprobe.scoring.values import LayerScores

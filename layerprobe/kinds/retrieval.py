@@ -294,13 +294,13 @@ class RetrievalItems(Items):
 
 
 def _load(source: TaskSource) -> Task:
-    from layerprobe.kinds.retrieval.loading import load_retrieval_task
+    from layerprobe.kinds.retrieval_loading import load_retrieval_task
 
     return load_retrieval_task(source)
 
 
 def _learning() -> Learning:
-    from layerprobe.kinds.retrieval.loss import MultipleNegatives, closest, untrained_retrieval
+    from layerprobe.kinds.retrieval_loss import MultipleNegatives, closest, untrained_retrieval
 
     return Learning(loss=MultipleNegatives, untrained=untrained_retrieval, outputs=closest)
 

@@ -24,7 +24,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embed import kept_token_states, token_states
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.losses import Criterion, PreparedItems
-from layerprobe.kinds.tokens.kind import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.score import kept_scores, layer_scores

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError, option
 from layerprobe.files.inputs import from_home
-from layerprobe.kinds.retrieval.kind import RETRIEVAL, Ranking, RetrievalItems
+from layerprobe.kinds.retrieval import RETRIEVAL, Ranking, RetrievalItems
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, some
 from layerprobe.tasks.cells import UnusableRowError, is_number, parse_score

@@ -1,1 +1,0 @@
-"""Retrieval: queries and documents, and how well each layer finds documents."""

@@ -1,1 +1,0 @@
-"""Tags of words: entities, and tags such as parts of speech."""
