@@ -15,7 +15,7 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -123,7 +123,7 @@ def write_page(
         steps: Next steps, instead of those of the result.
 
     Raises:
-        DataError: If an argument is not a result, or the file is a figure and there is nothing to plot.
+        DataError: If the file is a figure and there is nothing to plot.
         MissingPackageError: If kaleido or Chrome, which draw figures to files, are not installed.
         LayerProbeError: If the file cannot be written.
     """
@@ -146,8 +146,6 @@ def render(
 ) -> str:
     """Return the page of a result as HTML with style, scripts, figures and data inside; see `write_page`."""
     beside = (beside,) if isinstance(beside, Shown) else beside
-    if not isinstance(beside, Sequence) or not all(isinstance(one, Shown) for one in (result, *beside)):
-        raise DataError(f"expected a result, and results to show below it, got {result!r:.60} and {beside!r:.60}")
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     warnings = tuple(dict.fromkeys((*warnings, *getattr(result, "warnings", ()))))
     figures: list[Figure] = []
@@ -155,11 +153,10 @@ def render(
     further = zip((chart.heading or table.title for chart in table.charts[1:]), drawings[1:], strict=False)
     source = None if texts is False else items_of(result)
     explored, items = (None, "") if source is None else _explored(source, texts)
-    made = {
-        "Versions": f"layerprobe {__version__}",
-        **result.sources,
-        "Command": element("code", command) if command else None,
-    }
+    made = {"Versions": f"layerprobe {__version__}", **result.sources}
+    if command:
+        made["Command"] = element("code", command)
+    origins = (join(element("dt", name), element("dd", fact)) for name, fact in made.items())
     parts = (
         _top(conclusion, [warning for warning in warnings if is_unreliable(warning)]),
         *drawings[:1],
@@ -172,7 +169,7 @@ def render(
             explored,
             *(folded(heading, drawing) for heading, drawing in further),
             *(folded(detail.title, *places, _written(detail)) for detail, places in details),
-            folded("Where the numbers come from", definitions(made)),
+            folded("Where the numbers come from", element("dl", *origins, class_="facts")),
         ),
         _downloads(table, f"layerprobe-{conclusion.kind}"),
     )
@@ -259,13 +256,14 @@ def _top(conclusion: Conclusion, warnings: Sequence[str]) -> Markup:
         block = element("pre", element("code", *[*spaced][:-1]), class_="commands")
         cards.append(element("div", element("h2", name), element("p", text), block))
     bad = " bad" if conclusion.verdict is Verdict.FAILED else ""
+    unreliable = element("ul", *(element("li", warning) for warning in warnings))
     return element(
         "header",
         element("p", overline, class_="overline"),
         element("h1", words.headline(conclusion)),
         element("p", certainty, class_=f"pill {conclusion.verdict.name.lower()}") if certainty else None,
         element("p", sentence, class_="sentence") if sentence else None,
-        element("aside", element("h2", "Warnings"), listed(warnings), class_="warnings") if warnings else None,
+        element("aside", element("h2", "Warnings"), unreliable, class_="warnings") if warnings else None,
         element("div", *tiles, class_=f"tiles{bad}") if tiles else None,
         element("div", *cards, class_="cards") if cards else None,
     )
@@ -348,10 +346,10 @@ def table_of(table: Table) -> Markup | None:
     """Return a table of at most six columns, and a checkbox that shows the others; None without rows."""
     if not len(table):
         return None
-    kinds = [
-        " ".join(filter(None, ("more" * column.more, "words" * (not numeric), "chance" * (column.form is probability))))
-        for column, numeric in zip(table.shown, table.numeric, strict=True)
-    ]
+    kinds = []
+    for column, is_numeric in zip(table.shown, table.numeric, strict=True):
+        classes = {"more": column.more, "words": not is_numeric, "chance": column.form is probability}
+        kinds.append(" ".join(name for name, applies in classes.items() if applies))
     heads = (
         element("th", column.head, scope="col", title=column.meaning or None, class_=kind or None)
         if column.head.strip()
@@ -398,17 +396,6 @@ def section(name: str, heading: str, *parts: str | None, kind: str | None = None
 def folded(summary: str, *parts: str | None, kind: str | None = None) -> Markup:
     """Return an element that a reader can open and close."""
     return element("details", element("summary", summary), *parts, class_=kind)
-
-
-def listed(items: Iterable[str]) -> Markup:
-    """Return a list."""
-    return element("ul", *(element("li", item) for item in items))
-
-
-def definitions(facts: Mapping[str, str | None]) -> Markup:
-    """Return terms with their definitions; terms with None are left out."""
-    pairs = (join(element("dt", name), element("dd", fact)) for name, fact in facts.items() if fact is not None)
-    return element("dl", *pairs, class_="facts")
 
 
 def _downloads(table: Table, stem: str) -> Markup:

@@ -245,7 +245,13 @@ class _Point(NamedTuple):
 
 def _costs(d: Drawing, curves: Sequence[Curve]) -> None:
     """Draw labelled points of quality against cost; points that another beats beyond both intervals are faint."""
-    groups = [_points(d, curve) for curve in curves]
+    groups = []
+    for curve in curves:
+        costs, values = d.numbers(d.chart.x, curve.rows), d.numbers(curve.line.column, curve.rows)
+        upright = d.ends(curve.line.interval, curve.rows, values, "Vertical bars" if d.chart.x_interval else "Bars")
+        across = d.ends(d.chart.x_interval, curve.rows, costs, "Horizontal bars") or [(cost, cost) for cost in costs]
+        upright = upright or [(value, value) for value in values]
+        groups.append(list(map(_Point, curve.rows, costs, across, values, upright)))
     points, lower = [point for group in groups for point in group], d.chart.quantity(d.table).best == "lower"
     beaten = {
         point
@@ -287,14 +293,6 @@ def _costs(d: Drawing, curves: Sequence[Curve]) -> None:
             error_x=_whiskers(costs, across, curve.colour) if d.chart.x_interval else None,
             error_y=_whiskers(values, [point.upright for point in group], curve.colour) | {"thickness": 0.8},
         )
-
-
-def _points(d: Drawing, curve: Curve) -> list[_Point]:
-    costs, values = d.numbers(d.chart.x, curve.rows), d.numbers(curve.line.column, curve.rows)
-    upright = d.ends(curve.line.interval, curve.rows, values, "Vertical bars" if d.chart.x_interval else "Bars")
-    across = d.ends(d.chart.x_interval, curve.rows, costs, "Horizontal bars")
-    upright, across = upright or [(value, value) for value in values], across or [(cost, cost) for cost in costs]
-    return [_Point(*values_of) for values_of in zip(curve.rows, costs, across, values, upright, strict=True)]
 
 
 WIDTH, HEIGHT = 0.1, 0.06
@@ -448,13 +446,9 @@ def _texts(d: Drawing, line: Line, rows: Sequence[int], name: str) -> list[str]:
     intervals = dict.fromkeys(filter(None, (line.interval, d.chart.x_interval)))
     columns += [d.table.column(name, interval=True) for name in intervals]
     cells = [(style.text(column.head), column.cells) for column in columns]
-    return [
-        "<br>".join(
-            [style.text(name)] * bool(name)
-            + [f"{head} {style.text(words.typeset(of_column[row]))}" for head, of_column in cells if of_column[row]]
-        )
-        for row in rows
-    ]
+    title = [style.text(name)] if name else []
+    lines = ([f"{head} {style.text(words.typeset(cell[row]))}" for head, cell in cells if cell[row]] for row in rows)
+    return ["<br>".join(title + of_row) for of_row in lines]
 
 
 def _course(d: Drawing, curves: Sequence[Curve], quantity: Quantity) -> str:

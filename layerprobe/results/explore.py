@@ -93,10 +93,10 @@ class Explored:
 
 
 def items_of(result: Any) -> Explored | None:
-    """Return the items of a result, or of the first of several results that has some; None if none has."""
-    results = result if isinstance(result, list | tuple) else [result]
-    sources = (getattr(one, "item_source", None) for one in results)
-    return next((source.explored() for source in sources if source is not None), None)
+    """Return the items of a result; None if it has none."""
+    source = getattr(result, "item_source", None)
+    explored: Explored | None = None if source is None else source.explored()
+    return explored
 
 
 def page_data(explored: Explored, look: Any) -> dict[str, Any]:

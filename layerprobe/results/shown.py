@@ -195,7 +195,12 @@ class LeavesOut:
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type, dict[str, Any]]:
         """Return this class and its fields from JSON."""
-        return cls, _changed(data, cls.by_layer, _repeated)
+
+        def repeated(values: list[Any]) -> list[Any]:
+            layers = [layer for layer, value in enumerate(values) if value is not None]
+            return [values[min(max(i, layers[0]), layers[-1])] for i in range(len(values))] if layers else values
+
+        return cls, _changed(data, cls.by_layer, repeated)
 
 
 def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], list[Any]], here: bool = False) -> Any:
@@ -205,11 +210,6 @@ def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], l
     if isinstance(value, list):
         return change(value) if here else [_changed(item, names, change) for item in value]
     return value
-
-
-def _repeated(values: list[Any]) -> list[Any]:
-    layers = [layer for layer, value in enumerate(values) if value is not None]
-    return [values[min(max(layer, layers[0]), layers[-1])] for layer in range(len(values))] if layers else values
 
 
 # ---- files of results --------------------------------------------------------------------------------------

@@ -236,14 +236,14 @@ class Chart:
     """Further columns to show on hover."""
 
     def quantity(self, table: Table) -> Quantity:
-        """Return the quantity on its axis; points of another split need a shape of their own."""
+        """Return the quantity on its axis."""
+        return self.quantities(table)[0]
+
+    def quantities(self, table: Table) -> list[Quantity]:
+        """Return the quantity of each line on its axis, all of one unit and split; other shapes may have another."""
         lines = [line for line in self.lines if line is self.lines[0] or not (line.mark or self.kind == "staircase")]
-        drawn = {line.column: table.column(line.column) for line in lines}
-        quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
-        if len({(quantity.split, quantity.unit) for quantity in quantities.values()}) > 1:
-            listing = ", ".join(f"{name} ({quantity.title})" for name, quantity in quantities.items())
-            raise DataError(f"expected columns of one split and unit on one axis, got {listing}: draw a chart for each")
-        return next(iter(quantities.values()))
+        drawn = [table.column(line.column) for line in lines]
+        return [column.quantity or Quantity(column.head) for column in drawn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,32 +259,18 @@ class Table:
     charts: tuple[Chart, ...] = ()
     """Figures of its columns, the most important first."""
 
-    def __post_init__(self) -> None:
-        lengths = [(column.name, len(column.values)) for column in self.columns]
-        if len({length for _, length in lengths}) > 1:
-            raise DataError(f"expected columns of one length, got {dict(lengths)}")
-        names = [name for column in self.columns for name in column.names]
-        if len(set(names)) < len(names):
-            raise DataError(f"expected columns with different names, got {names}")
-
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
 
     def with_columns(self, *columns: Column, after: str | None = None) -> Table:
         """Return the table with further columns, after the column `after` or at the end."""
         names = [column.name for column in self.columns]
-        if after is not None and after not in names:
-            raise DataError(f"expected one of the columns {', '.join(names)}, got {after!r}")
         place = len(names) if after is None else names.index(after) + 1
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
 
     def column(self, name: str, *, interval: bool = False) -> Column:
         """Return the column with a name; a number and its interval may share one."""
         named = [column for column in self.columns if column.name == name]
-        if not named:
-            raise DataError(
-                f"expected one of the columns {', '.join(column.name for column in self.columns)}, got {name!r}"
-            )
         return next((column for column in named if column.interval == interval), named[0])
 
     def where(self, name: str, value: object) -> Table:
@@ -396,8 +382,6 @@ def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
 
     Columns of `by`, which distinguish the tables, are shown if their values differ.
     """
-    if len(names := {tuple(table.data) for table in tables}) != 1:
-        raise DataError(f"expected at least one table, all with the same columns, got {sorted(names)}")
     columns = (_joined(columns, by) for columns in zip(*(table.columns for table in tables), strict=True))
     return replace(
         tables[0],

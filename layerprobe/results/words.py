@@ -21,7 +21,7 @@ from typing import Any
 from layerprobe.context import duration
 from layerprobe.errors import one_line
 from layerprobe.names import MANY_TIMES, format_distinct, listed, percentage, plural
-from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Step
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Step
 from layerprobe.results.table import millions, probability
 
 Template = str | Sequence[str]
@@ -129,15 +129,12 @@ def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
         values[f"{name} {'shown' if is_shown else 'open'}"] = _Written(fact)
     texts = {name: value for name, value in of.names.items() if value != ""}
     values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
-    if isinstance(of, Conclusion) and of.choice is not None:
-        values |= _choice_values(of.choice)
+    if isinstance(of, Conclusion) and (choice := of.choice) is not None:
+        values |= {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Listed(choice.blocks)}
+        values["left"] = choice.n_blocks - len(choice.blocks)
+        if choice.candidates:
+            values["candidates"] = _Listed(choice.candidates)
     return values
-
-
-def _choice_values(choice: Choice) -> dict[str, Any]:
-    values: dict[str, Any] = {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Listed(choice.blocks)}
-    values["left"] = choice.n_blocks - len(choice.blocks)
-    return values | ({"candidates": _Listed(choice.candidates)} if choice.candidates else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +264,6 @@ def _ends(fact: Fact) -> tuple[float, float]:
     return fact.interval
 
 
-def _level(fact: Fact) -> str:
-    if fact.level is None:
-        raise KeyError("level")
-    return percentage(fact.level)
-
-
 def _named(value: str) -> str:
     if not value:
         raise KeyError
@@ -288,7 +279,7 @@ _PARTS: dict[str, Callable[[Fact], str]] = {
     "high": lambda fact: text(fact, _ends(fact)[1]),
     "ends": lambda fact: " to ".join(dict.fromkeys(text(fact, end) for end in _ends(fact))),
     "half": lambda fact: text(fact, (_ends(fact)[1] - _ends(fact)[0]) / 2),
-    "level": _level,
+    "level": lambda fact: _named("" if fact.level is None else percentage(fact.level)),
     "split": lambda fact: _named("" if fact.split == "all" else fact.split),
     "over": lambda fact: _named(listed(fact.over) if fact.over else ""),
 }

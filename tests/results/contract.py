@@ -32,9 +32,12 @@ def assert_keeps_contract(result: Shown, *, extra: int = 0, long_names: bool = F
         assert len(sentence.split()) <= MOST_WORDS["sentence"], sentence
     assert all(name in conclusion.facts for name in result.facts)
     assert len(conclusion.steps) <= 2
-    for chart in chain.from_iterable(table.charts for table in (result.table, *result.details)):
-        tables = [table for table in (result.table, *result.details) if chart in table.charts]
-        chart.quantity(tables[0])  # raises where columns are missing, or of two splits
+    for table in (result.table, *result.details):
+        assert len({len(values) for values in table.data.values()}) <= 1, "columns are of one length"
+        assert len(table.data) == sum(len(column.names) for column in table.columns), "columns have names of their own"
+        for chart in table.charts:
+            quantities = {(quantity.split, quantity.unit) for quantity in chart.quantities(table)}
+            assert len(quantities) == 1, f"an axis has one split and unit, not {quantities}"
     assert len(result.table.first) <= 6 + extra, [column.name for column in result.table.first]
     lines = str(result).split("\n")
     commands = ("layerprobe ", "  layerprobe ")
