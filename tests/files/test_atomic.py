@@ -14,22 +14,10 @@ import pytest
 import layerprobe as lp
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import atomic as files
-from layerprobe.files.atomic import (
-    file_sha256,
-    locked,
-    make_directory,
-    problem_with,
-    remove_leftovers,
-    store_errors,
-    write_whole,
-)
-from layerprobe.kinds.retrieval_loading import load_retrieval
-from layerprobe.kinds.sentences import load_word_similarity
+from layerprobe.files.atomic import file_sha256, locked, problem_with, remove_leftovers, write_whole
 from layerprobe.lab.pretraining.run import ADAPTED
-from layerprobe.lab.recipe import load_recipe
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.store.store import Store
-from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 
 CURVE = LayerCurve(values=(3.0, 1.0, 2.0))
 
@@ -39,13 +27,6 @@ def fails_with(code: int) -> Any:
         raise OSError(code, os.strerror(code))
 
     return fail
-
-
-def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.json", b"old")
-    write_whole(tmp_path / "a.json", b"new\x00bytes")
-    assert (tmp_path / "a.json").read_bytes() == b"new\x00bytes"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
@@ -147,28 +128,6 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("here")
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StoreError, match=r"cannot make the folder .*: choose another folder with --cache-dir"):
-            make_directory(path)
-
-
-def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
-    with (
-        pytest.raises(StoreError, match=r"cannot read .*: Input/output error: check the disk"),
-        store_errors("read", tmp_path),
-    ):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    with (
-        pytest.raises(StoreError, match="the file system does not support locks: choose another folder"),
-        store_errors("lock", tmp_path),
-    ):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-    with pytest.raises(StoreError, match=r"cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
-        raise OSError("no reason")
-
-
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ESTALE)
 
 
@@ -251,22 +210,6 @@ def test_a_checksum_is_remembered_while_nothing_writes_to_the_file(
 
 
 NOWHERE = "~nobody-of-that-name"
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda: load_recipe(f"{NOWHERE}/x.toml"),
-        lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
-        lambda: load_texts(f"{NOWHERE}/x.txt"),
-        lambda: load_corpus([f"{NOWHERE}/x.txt.gz"]),
-        lambda: load_task(f"{NOWHERE}/x.csv"),
-        lambda: load_word_similarity(f"{NOWHERE}/x.csv"),
-    ],
-)
-def test_the_home_of_nobody_is_a_file_that_is_not_there(read: Callable[[], object]) -> None:
-    with pytest.raises(LayerProbeError, match=f"{NOWHERE}/x"):
-        read()
 
 
 def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol
+from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import Decline, DropPrediction
+from layerprobe.profiling.values import Cost, LayerProfile, Profile
 from layerprobe.results.document import render
 from layerprobe.results.shown import Shown
 from layerprobe.scoring.values import LayerScores
@@ -22,6 +24,7 @@ from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding, MadeRun, Weights
 from tests.few import few
 
@@ -55,7 +58,7 @@ def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval |
 
 def rendered(result: Shown) -> str:
     """Return the page of a result as HTML, made once for each of the last dozen, which never change."""
-    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(result))
+    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(result, plotly="cdn"))
     if len(_RENDERED) > 12:
         del _RENDERED[next(iter(_RENDERED))]
     return _RENDERED[id(result)][1]
@@ -259,6 +262,83 @@ def zero_shot(n_layers: int, level: float) -> LayerScores:
     spearman = tuple(round(level + 9 * math.sin(3 * layer / n_layers) - 0.4 * layer, 2) for layer in range(n_layers))
     metrics = {"spearman": spearman, "pearson": tuple(score - 0.8 for score in spearman)}
     return LayerScores(split="test", method="cosine", primary="spearman", metrics=metrics)
+
+
+def profile(name: str = "google/electra-base-discriminator", n_blocks: int = 12, *, speed: float = 1.0) -> Profile:
+    described = model(name, n_blocks)
+    layers = tuple(
+        LayerProfile(
+            layer=layer,
+            parameters=described.parameters[layer],
+            costs=tuple(_cost(layer, length, size, speed) for length in (16, 128) for size in (1, 32)),
+        )
+        for layer in range(n_blocks + 1)
+    )
+    return Profile(
+        model=described,
+        layers=layers,
+        pooling="mean",
+        device="cpu",
+        hardware="AMD EPYC",
+        threads=2,
+        attn="auto",
+        rounds=5,
+        repeats=5,
+        warmup=2,
+        max_seconds=1.0,
+        seed=0,
+        memory="rise of the resident memory",
+        versions={"python": "3.11.9", "torch": "2.8.0"},
+        created="2026-11-20T20:20:20+00:00",
+    )
+
+
+def _cost(layer: int, length: int, size: int, speed: float) -> Cost:
+    seconds = (0.001 + 1e-5 * layer * length * size**0.9) / speed
+    return Cost(
+        length=length,
+        batch_size=size,
+        flops=14_000_000 * layer * length,
+        seconds=seconds,
+        seconds_low=0.9 * seconds,
+        seconds_high=1.2 * seconds,
+        repeats=25,
+        peak_memory=None if size == 1 else 400_000_000 + 20_000_000 * layer,
+    )
+
+
+def rows(
+    model: str, task: str, scores: dict[int, tuple[float, ...]], failed: tuple[int, int] | None = None
+) -> list[FineTuningRun]:
+    about = {"model": model, "task": task, "seconds": 1.0}
+    made = [
+        dataclasses.replace(tuned_run(layer, seed, 1000 * (layer + 1), score), test={"spearman": score}, **about)
+        for layer, by_seed in scores.items()
+        for seed, score in enumerate(by_seed)
+    ]
+    lost = [] if failed is None else [dataclasses.replace(made[0], layer=failed[0], seed=failed[1])]
+    return made + [dataclasses.replace(run, validation={}, test={}, error="the loss became <nan>") for run in lost]
+
+
+def result(
+    *curves: list[FineTuningRun], against: AgainstBest | None = None, floor: Floor | None = None
+) -> TuningResult:
+    by_curve = [outcomes([run for run in runs if not run.error]) for runs in curves]
+    return TuningResult(
+        level=0.95,
+        runs=tuple(run for runs in curves for run in runs),
+        outcomes=tuple(outcome for curve in by_curve for outcome in curve),
+        floors=(floor,) * len(curves),
+        compared=(against,) * len(curves),
+    )
+
+
+TUNED = result(
+    rows("org/a", "stsb", {1: (70.0, 71.0), 2: (80.0,)}, failed=(2, 1)),
+    rows("org/a", "pairs", {1: (60.0,)}),
+    rows(HOSTILE, "stsb", {3: (60.0,)}),
+    rows(HOSTILE, "pairs", {3: (55.0,)}),
+)
 
 
 MEASURED = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)

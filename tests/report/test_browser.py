@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from plotly.offline import get_plotlyjs
 
@@ -19,9 +20,8 @@ from tests.browser import BACKGROUNDS, DARK, DRAWN, LIGHT, UNREADABLE, browser, 
 from tests.few import few
 
 from .conftest import FINDINGS
+from .test_explore import GOLD, NOISY, SCRIPT, ItemSource, N, scores_with, source, task_of
 from .test_shown import CASES
-
-OPENED_ELSEWHERE = {"found", "found hostile", "25 layers"}
 
 Open = Callable[..., Any]
 
@@ -101,65 +101,6 @@ def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
             assert caught.value.suggested_filename.endswith(f".{kind}")
 
 
-@pytest.mark.slow
-def test_maps_are_drawn(open_page: Open) -> None:
-    with open_page("map") as page:
-        assert page.locator(".heatmaplayer image").count() == 1
-
-
-@pytest.mark.slow
-def test_paper_opens_what_is_folded(open_page: Open) -> None:
-    with open_page("found") as page:
-        assert page.locator("details[open]").count() == 0
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.locator("details:not([open])").count() == 0
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details[open]").count() == 0
-
-
-@pytest.mark.slow
-def test_gains_are_drawn_first_and_runs_open_by_keyboard(open_page: Open) -> None:
-    with open_page("found") as page:
-        assert page.locator(".plot").first.locator("path.point").count() == 13 + 1
-        fold = page.locator("details", has=page.locator("summary", has_text=re.compile("^Runs$")))
-        runs = fold.locator("table").first
-        assert not runs.is_visible()
-        fold.locator("summary").focus()
-        page.keyboard.press("Enter")
-        assert runs.is_visible()
-        assert runs.locator("tbody tr").count() == 5
-
-
-@pytest.mark.slow
-def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
-    with open_page("map") as page:
-        box = page.locator(".heatmaplayer image").bounding_box()
-        page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
-        page.wait_for_selector(".hovertext")
-        assert re.search(r"95.%", page.locator(".hovertext").text_content())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", few(sorted(set(FINDINGS) - OPENED_ELSEWHERE), lambda kind: kind == "tiny"))
-def test_any_finding_is_drawn_without_a_word(kind: str, open_page: Open) -> None:
-    with open_page(kind) as page:
-        assert page.locator(".plot .main-svg").count() > 0
-
-
-@pytest.mark.slow
-def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(open_page: Open) -> None:
-    with open_page("found") as page:
-        lines = page.locator("#plot-figure-1 .scatterlayer .trace")
-        drawn = lines.count()
-        assert drawn >= 2
-        # A second click within Plotly's time for a double click would mean something else.
-        page.locator("#plot-figure-1 .legendtoggle").nth(1).click()
-        until(page, "document.querySelectorAll('#plot-figure-1 .scatterlayer .trace').length", drawn - 1)
-        page.emulate_media(color_scheme="dark")
-        until(page, BACKGROUNDS, DARK)
-        assert lines.count() == drawn - 1
-
-
 @pytest.mark.parametrize("kind", few(["found", "found hostile"], lambda kind: kind == "found hostile"))
 def test_downloads_are_the_finding_and_the_table_which_remain_without_scripts(kind: str, open_page: Open) -> None:
     finding = FINDINGS[kind]()
@@ -183,14 +124,6 @@ def _download(page: Any, label: str) -> str:
     return Path(caught.value.path()).read_bytes().decode()
 
 
-@pytest.mark.slow
-def test_figures_follow_the_system(open_page: Open) -> None:
-    with open_page("found", color_scheme="dark") as page:
-        until(page, BACKGROUNDS, DARK)
-        page.emulate_media(color_scheme="light")
-        until(page, BACKGROUNDS, LIGHT)
-
-
 @pytest.mark.parametrize(
     "kind",
     few(["found", *(kind for kind in CASES if kind not in FINDINGS)], lambda kind: kind == "found"),
@@ -208,35 +141,140 @@ def test_the_page_of_any_result_is_drawn_fits_a_phone_and_can_be_read(kind: str,
             assert page.evaluate(UNREADABLE) == []
 
 
-@pytest.mark.slow
-def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:
-    with open_page("found") as page:
-        page.set_viewport_size({"width": 700, "height": 900})
-        until(page, "document.querySelector('#plot-figure-1 .main-svg').clientWidth < 700", True)
-
-
-@pytest.mark.slow
-def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
-    with open_page("found", color_scheme="dark") as page:
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        page.emulate_media(media="print")
-        until(page, BACKGROUNDS, LIGHT)
-        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
-        assert max(widths) <= 680
-        page.emulate_media(media="screen")
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        until(page, BACKGROUNDS, DARK)
-
-
-# ---- sorting ----------------------------------------------------------------------------------------------
-
-
-def test_tables_sort_by_keyboard(open_page: Open) -> None:
+def test_a_page_is_used_by_keyboard_and_mouse_in_any_colours_and_printed(open_page: Open) -> None:
     layers = "[...document.querySelectorAll('#rows tbody th')].map(head => head.textContent).join()"
-    with open_page("found") as page:
+    widths = "[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)"
+    with open_page("found", color_scheme="dark") as page:
         expected = page.locator("#rows th", has=page.get_by_role("button", name="expected", exact=True))
         for order, first in (("descending", "9,8,7,6"), ("ascending", "12,11,0,1"), ("none", "0,1,2,3")):
             expected.locator("button").press("Enter")
             assert expected.get_attribute("aria-sort") == order
             assert page.evaluate(layers).startswith(first)
+
+        fold = page.locator("details", has=page.locator("summary", has_text=re.compile("^Runs$")))
+        runs = fold.locator("table").first
+        assert not runs.is_visible()
+        fold.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert runs.locator("tbody tr").count() == 5
+        page.keyboard.press("Enter")
+
+        lines = page.locator("#plot-figure-1 .scatterlayer .trace")
+        drawn = lines.count()
+        until(page, BACKGROUNDS, DARK)
+        # A second click within Plotly's time for a double click would mean something else.
+        page.locator("#plot-figure-1 .legendtoggle").nth(1).click()
+        until(page, "document.querySelectorAll('#plot-figure-1 .scatterlayer .trace').length", drawn - 1)
+        page.emulate_media(color_scheme="light")
+        until(page, BACKGROUNDS, LIGHT)
+        assert lines.count() == drawn - 1
+        page.emulate_media(color_scheme="dark")
+        until(page, BACKGROUNDS, DARK)
+
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        until(page, BACKGROUNDS, LIGHT)
+        assert page.locator("details:not([open])").count() == 0
+        assert max(page.evaluate(widths)) <= 680
+        assert page.locator(":is(button:not(#items-table *, .sort), select, input):visible").count() == 0
+        page.emulate_media(media="screen")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details[open]").count() == 0
+        page.set_viewport_size({"width": 700, "height": 900})
+        until(page, "document.querySelector('#plot-figure-1 .main-svg').clientWidth < 700", True)
+
+
+@pytest.mark.slow
+def test_a_map_is_drawn_and_says_intervals_where_one_points(open_page: Open) -> None:
+    with open_page("map") as page:
+        assert page.locator(".heatmaplayer image").count() == 1
+        box = page.locator(".heatmaplayer image").bounding_box()
+        page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
+        page.wait_for_selector(".hovertext")
+        assert re.search(r"95.%", page.locator(".hovertext").text_content())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (390, 844)])
+def test_the_first_screen_has_the_answer_and_what_to_do_and_a_click_copies_it(
+    width: int, height: int, open_page: Open
+) -> None:
+    with open_page("found", viewport={"width": width, "height": height}) as page:
+        for place in ("h1", ".pill", ".sentence", ".tiles"):
+            box = page.locator(place).bounding_box()
+            assert box["y"] + box["height"] <= height, place
+        page.locator(".copy").first.click()
+        assert page.locator(".copy").first.inner_text() == "Copied"
+        page.evaluate("document.body.append(document.createElement('textarea'))")
+        page.locator("textarea").focus()
+        page.keyboard.press("Control+v")
+        assert page.locator("textarea").input_value().startswith("layerprobe ")
+
+
+# ---- single items -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that opens the page of scores with items."""
+
+    def open_with(item_source: ItemSource, **options: Any) -> Any:
+        monkeypatch.setitem(CASES, "items", lambda: scores_with(item_source))
+        return open_page("items", **options)
+
+    return open_with
+
+
+NO_PAIRS = "No pairs here: choose another list or other words."
+ROWS = "document.querySelectorAll('#items-table tbody tr').length"
+
+
+def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) -> None:
+    with opened(source(task_of("sts", GOLD), NOISY)) as page:
+        assert page.evaluate(ROWS) == 0  # it is folded, and starts where it opens
+        page.locator(".explore > summary").click()
+        until(page, ROWS, 20)
+        assert (
+            "Only A wrong: 60, only B wrong: 0, both wrong: 0 of 60 pairs." in page.locator("#items-found").inner_text()
+        )
+        page.locator("#items-more").click()
+        assert page.evaluate(ROWS) == 40
+        page.locator("#items-words").fill("onerror")
+        until(page, ROWS, 1)
+        assert page.locator("#items-table tbody td").first.inner_text() == SCRIPT  # text, which does not run
+        button = page.locator("#items-table tbody button")
+        button.focus()
+        page.keyboard.press("Enter")
+        until(page, "document.querySelectorAll('#items-table button[aria-pressed=true]').length", 1)
+        until(page, "document.querySelectorAll('#plot-items-a .trace').length", 2)
+        page.locator("#items-words").fill("nowhere at all")
+        page.locator("#items-table tbody button").click()
+        until(page, "document.getElementById('items-table').textContent", NO_PAIRS)
+        page.locator("#items-words").fill("")
+        page.locator("#layer-a").focus()
+        page.keyboard.press("ArrowLeft")
+        until(page, "document.getElementById('chosen-a').textContent", "layer 1: Spearman 10.0")
+        page.locator("#items-shown").select_option("neither")
+        until(page, ROWS, 20)
+        assert page.locator("#layer-a").get_attribute("aria-valuetext") == "layer 1"
+        assert "the map shows" in page.locator("#plot-map-b").get_attribute("aria-label")
+
+
+@pytest.mark.slow
+def test_the_explorer_fits_a_phone_and_can_be_read(opened: Any) -> None:
+    labels = tuple("abc")
+    task = task_of("classification", [i % 3 for i in range(N)], labels)
+    outputs = [np.random.default_rng(i).dirichlet(np.ones(3), N) for i in range(3)]
+    phone = {"width": 390, "height": 844}
+    with opened(source(task, outputs, n_groups=2), viewport=phone, is_mobile=True, has_touch=True) as page:
+        page.locator(".explore > summary").click()
+        until(page, "document.querySelectorAll('#plot-items-b .heatmaplayer image').length", 1)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        counts = "[...document.querySelectorAll('#plot-items-b .heatmap-label')].map(one => Number(one.textContent))"
+        assert sum(page.evaluate(counts)) == N
+        page.locator("#group-a").select_option("1")
+        assert "model 1, layer 2" in page.locator("#items-found").inner_text()
+        for scheme, colours in (("light", LIGHT), ("dark", DARK)):
+            page.emulate_media(color_scheme=scheme)
+            until(page, BACKGROUNDS, colours)
+            assert page.evaluate(UNREADABLE) == []

@@ -31,11 +31,8 @@ from layerprobe.tasks.explored import (
 )
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
-from tests.browser import until
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
-
-from .test_browser import Open, browser, open_page  # noqa: F401 - the fixtures
 
 SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & $x$ ünï 日本"
 N = 60
@@ -214,75 +211,3 @@ def test_a_comparison_on_a_task_shows_its_test_items(tiny: Model) -> None:
     assert len(explored.groups) == 2
     assert len(explored.gold) == len(toy_task_of("sts").test)
     assert lp.compare(tiny, tiny, toy_task_of("sts").texts()).item_source is None  # type: ignore[union-attr]
-
-
-# ---- in a browser ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def opened(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: F811
-    """Return a function that opens the page of scores with items."""
-    from . import test_browser
-
-    def open_with(item_source: ItemSource, **options: Any) -> Any:
-        monkeypatch.setitem(test_browser.CASES, "items", lambda: scores_with(item_source))
-        return open_page("items", **options)
-
-    return open_with
-
-
-NO_PAIRS = "No pairs here: choose another list or other words."
-ROWS = "document.querySelectorAll('#items-table tbody tr').length"
-
-
-def test_the_explorer_lists_marks_filters_and_follows_the_keyboard(opened: Any) -> None:
-    with opened(source(task_of("sts", GOLD), NOISY)) as page:
-        assert page.evaluate(ROWS) == 0  # it is folded, and starts where it opens
-        page.locator(".explore > summary").click()
-        until(page, ROWS, 20)
-        assert (
-            "Only A wrong: 60, only B wrong: 0, both wrong: 0 of 60 pairs." in page.locator("#items-found").inner_text()
-        )
-        page.locator("#items-more").click()
-        assert page.evaluate(ROWS) == 40
-        page.locator("#items-words").fill("onerror")
-        until(page, ROWS, 1)
-        assert page.locator("#items-table tbody td").first.inner_text() == SCRIPT  # text, which does not run
-        button = page.locator("#items-table tbody button")
-        button.focus()
-        page.keyboard.press("Enter")
-        until(page, "document.querySelectorAll('#items-table button[aria-pressed=true]').length", 1)
-        until(page, "document.querySelectorAll('#plot-items-a .trace').length", 2)
-        page.locator("#items-words").fill("nowhere at all")
-        page.locator("#items-table tbody button").click()
-        until(page, "document.getElementById('items-table').textContent", NO_PAIRS)
-        page.locator("#items-words").fill("")
-        page.locator("#layer-a").focus()
-        page.keyboard.press("ArrowLeft")
-        until(page, "document.getElementById('chosen-a').textContent", "layer 1: Spearman 10.0")
-        page.locator("#items-shown").select_option("neither")
-        until(page, ROWS, 20)
-        assert page.locator("#layer-a").get_attribute("aria-valuetext") == "layer 1"
-        assert "the map shows" in page.locator("#plot-map-b").get_attribute("aria-label")
-
-
-@pytest.mark.slow
-def test_the_explorer_fits_a_phone_and_can_be_read(opened: Any) -> None:
-    from tests.browser import BACKGROUNDS, DARK, LIGHT, UNREADABLE
-
-    labels = tuple("abc")
-    task = task_of("classification", [i % 3 for i in range(N)], labels)
-    outputs = [np.random.default_rng(i).dirichlet(np.ones(3), N) for i in range(3)]
-    phone = {"width": 390, "height": 844}
-    with opened(source(task, outputs, n_groups=2), viewport=phone, is_mobile=True, has_touch=True) as page:
-        page.locator(".explore > summary").click()
-        until(page, "document.querySelectorAll('#plot-items-b .heatmaplayer image').length", 1)
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        counts = "[...document.querySelectorAll('#plot-items-b .heatmap-label')].map(one => Number(one.textContent))"
-        assert sum(page.evaluate(counts)) == N
-        page.locator("#group-a").select_option("1")
-        assert "model 1, layer 2" in page.locator("#items-found").inner_text()
-        for scheme, colours in (("light", LIGHT), ("dark", DARK)):
-            page.emulate_media(color_scheme=scheme)
-            until(page, BACKGROUNDS, colours)
-            assert page.evaluate(UNREADABLE) == []

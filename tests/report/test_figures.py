@@ -8,9 +8,8 @@ from itertools import combinations
 import pytest
 
 from layerprobe.results import style
-from layerprobe.results.draw import HEIGHT, WIDTH, Figure, drawn, figures, have_labels
+from layerprobe.results.draw import HEIGHT, WIDTH, drawn, figures, have_labels
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table
-from layerprobe.similarity.measures import MutualKNN
 from layerprobe.study.values import Finding
 
 from .conftest import FINDINGS, Pair
@@ -30,10 +29,6 @@ TABLE = Table(
     marks=(None, None, "chosen", None, "drop"),
 )
 SCORE = Line("score", interval="interval", seeds="seeds")
-
-
-def traces(figure: Figure) -> dict[str, object]:
-    return {trace.name: trace for trace in figure.plot.data}
 
 
 def test_a_line_has_the_numbers_intervals_and_seeds_of_its_columns() -> None:
@@ -134,15 +129,6 @@ def test_nothing_is_claimed_of_spoilt_scores() -> None:
         assert claim not in silent
 
 
-@pytest.mark.parametrize("kind", ["found", "found as expected"])
-def test_every_axis_of_scores_is_of_one_split(kind: str) -> None:
-    for figure in figures(FINDINGS[kind]()):
-        titles = [axis.title.text or "" for axis in figure.plot.select_yaxes()]
-        assert not any("alidation" in title and "est " in title for title in titles)
-        if "× 100" in titles[0]:
-            assert titles[0].startswith(("Test", "Validation")), (figure.name, titles)
-
-
 # ---- maps -----------------------------------------------------------------------------------------------
 
 
@@ -157,13 +143,6 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Pair)
     assert dict(zip(zip(second.y, second.x, strict=True), second.z, strict=True))[3, 5] > cells[3, 5]
     dots = {place for place, dot in zip(cells, first.text, strict=True) if dot}
     assert dots == set(enumerate(comparison.curve.reference_layers))
-
-
-def test_another_measure_has_its_own_name(plain: Pair) -> None:
-    changed = dataclasses.replace(plain.comparison.map, measure=MutualKNN(neighbours=10))
-    curve, of_pairs = figures(dataclasses.replace(plain.comparison, map=changed))
-    assert curve.plot.layout.yaxis.title.text == "Mutual kNN (k = 10) with the reference"
-    assert of_pairs.plot.data[0].colorbar.title.text == "Mutual kNN (k = 10)"
 
 
 # ---- all ------------------------------------------------------------------------------------------------

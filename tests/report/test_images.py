@@ -9,7 +9,7 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.checks import EXTRAS
-from layerprobe.errors import DataError, MissingPackageError
+from layerprobe.errors import MissingPackageError
 
 from .test_shown import across
 
@@ -53,14 +53,6 @@ def test_without_kaleido_or_a_browser_it_is_one_clear_line(tmp_path: Path, monke
     ):
         lp.save(across(), tmp_path / "figure.png")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"cannot save figure.gif: use an ending of .json, .html, .png, .svg, .pdf, .csv, .parquet, .pq, .tex$",
-    ):
-        lp.save(across(), tmp_path / "figure.gif")
 
 
 def test_a_browser_draws_it(tmp_path: Path) -> None:

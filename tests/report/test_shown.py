@@ -37,12 +37,9 @@ from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest
 from layerprobe.study.values import Finding, Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
-from tests.shown import assert_shows_itself
 
-from .conftest import FINDINGS, HOSTILE, PAIRS, model, zero_shot
+from .conftest import FINDINGS, HOSTILE, PAIRS, TUNED, model, profile, zero_shot
 from .test_page import Page
-from .test_profile_page import profile
-from .test_tuning_page import RESULT
 
 
 def prediction(kind: str = "intervals") -> Prediction:
@@ -260,7 +257,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
-    "several tuned": lambda: RESULT,
+    "several tuned": lambda: TUNED,
+    "profiles, hostile": lambda: side_by_side([profile(HOSTILE), profile()]),
     "differences": differences,
     "differences, hostile": lambda: differences(HOSTILE),
 }
@@ -269,12 +267,6 @@ ELSEWHERE = {
     "Diagnosis",
 }
 """Results that take training: tested where their tests train."""
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_a_result_shows_itself(kind: str, tmp_path: Path) -> None:
-    result = CASES[kind]()
-    assert_shows_itself(result, tmp_path)
 
 
 def shown_kinds() -> set[type[Shown]]:
@@ -305,12 +297,6 @@ def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None
     made = extract(given(str(save_tiny("bert", tmp_path / "model")), Model(cache_dir=tmp_path / "cache")), texts)
     sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 4 texts (3 different)"
     assert repr(made) == f"<Embeddings: {short_name(str(tmp_path / 'model'))}, {sizes}>"
-
-
-def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:
-    comparison = PAIRS["plain"]().comparison
-    assert "band_low" in comparison.to_pandas()
-    assert "band" not in comparison._repr_html_()
 
 
 def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot_is_one_clear_line() -> None:
@@ -373,12 +359,6 @@ def test_names_cannot_add_elements_and_are_shown_as_they_are(kind: str) -> None:
     read, safe = (Page(render(result, plotly="cdn")) for result in (hostile, plain))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
     assert HOSTILE in read.text
-
-
-def test_a_page_says_what_is_odd_about_embeddings() -> None:
-    untrained = zero_shot(13, 46.0)
-    cautioned = dataclasses.replace(untrained, cautions=("3 texts were cut",))
-    assert ["3 texts were cut" in render(result, plotly="cdn") for result in (untrained, cautioned)] == [False, True]
 
 
 def test_a_layer_that_is_left_out_is_not_drawn() -> None:

@@ -1,16 +1,14 @@
 """What charts of tables draw: hand-made tables, and what a caption may say of the figure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from layerprobe.results import style
-from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
-from layerprobe.results.draw import Figure, drawn, figures
-from layerprobe.results.shown import Shown
+from layerprobe.results.conclusion import Choice
+from layerprobe.results.draw import Figure, drawn
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table
 
 GAIN = Quantity("points over the whole model", "validation", "higher")
@@ -96,32 +94,6 @@ def test_candidates_that_are_apart_are_shaded_each_and_named_in_the_caption() ->
     assert shades == [(0.5, 1.5), (2.5, 4.5)]
     assert not any("best" in text for text in words(figure))
     assert "Green background: the best is one of these." in figure.reading
-
-
-@dataclass(frozen=True, repr=False)
-class Cut(Shown):
-    """A cut model with a table of runs."""
-
-    @property
-    def conclusion(self) -> Conclusion:
-        facts = {"speed": Fact(value=1.5, unit="times"), "gain": Fact(value=4.0, level=0.9)}
-        choice = Choice.upto(4, 3, (2, 3))
-        return Conclusion(kind="find", case="cut", verdict=Verdict.PROBABLE, choice=choice, facts=facts)
-
-    @property
-    def table(self) -> Table:
-        return replace(TABLE, charts=(Chart(lines=(EXPECTED,)), Chart(lines=(Line("test"),), name="test")))
-
-    @property
-    def details(self) -> Sequence[Table]:
-        return (replace(TABLE, charts=(Chart(lines=(Line("gain"),), name="runs"),)), replace(TABLE, charts=()))
-
-
-def test_the_figures_of_a_result_are_all_charts_and_the_first_has_the_model_as_its_axis() -> None:
-    first, *others = figures(Cut())
-    assert [figure.name for figure in (first, *others)] == ["chart", "test", "runs"]
-    assert "<b>the best is one of these (90 %)</b>" in words(first)
-    assert not any("cut" in text for figure in others for text in words(figure))
 
 
 def test_a_caption_says_what_is_drawn_and_nothing_else() -> None:

@@ -61,22 +61,3 @@ def test_what_is_no_number_is_as_if_it_were_not_there(value: float) -> None:
 
     assert words.tiles(conclusion) == [("+3.0", "points, no significant gain")]
     assert words.sentence(conclusion) == ""
-
-
-def test_what_is_not_known_is_not_claimed() -> None:
-    about = {"facts": {"score": Fact(value=70.0, unit="score", interval=(40.0, 80.0), level=0.95)}}
-    names = {"layer": 3, "label": "bert"}
-    for case, guess in (("best", "Best guess: layer 3"), ("models", "Best guess: bert, at layer 3")):
-        score = Conclusion(kind="score", case=case, verdict=Verdict.UNDECIDED, names=names, **about)  # type: ignore[arg-type]
-        assert words.headline(score) == guess
-    floor = Conclusion(kind="score", case="floor", verdict=Verdict.FAILED, names=names, **about)  # type: ignore[arg-type]
-    assert words.certainty(floor) == "70.0 at best"
-    assert words.sentence(floor) == "The best layer, 3, scores 70.0 (95 % 40.0 to 80.0)."
-    for ends, text in (
-        ((0.8, 1.3), "as fast, no significant speed-up, 0.8× to 1.3×"),
-        ((1.1, 1.3), "as fast, 1.1× to 1.3×"),
-    ):
-        facts = {"speed": Fact(value=1.2, unit="times", interval=ends)}
-        assert words.tiles(Conclusion(kind="find", case="cut", verdict=Verdict.DECIDED, facts=facts)) == [
-            ("1.2×", text)
-        ]

@@ -20,6 +20,7 @@ from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.document import render
 from tests.report.test_shown import CASES
+from tests.shown import assert_shows_itself
 
 from .contract import UNFINISHED, assert_keeps_contract, texts
 from .variants import RARE, SAMPLES, SAMPLES_OF, VARIANTS
@@ -52,11 +53,6 @@ def of_section(place: str, section: str) -> bool:
 def conclusions() -> dict[str, Conclusion]:
     """Return what every case says."""
     return {kind: make().conclusion for kind, make in (CASES | VARIANTS).items()}
-
-
-@pytest.mark.parametrize("kind", VARIANTS)
-def test_a_variant_keeps_the_contract(kind: str) -> None:
-    assert_keeps_contract(VARIANTS[kind](), long_names=True)
 
 
 def test_nothing_is_recommended_by_a_prediction_that_could_not_be_made() -> None:
@@ -135,12 +131,15 @@ READ = [
 ]
 
 
-def written(kind: str) -> str:
+DIFFERS = "python -m tests.results.test_words, and read what differs"
+
+
+def written(kind: str, page: str = "") -> str:
     """Return what a terminal shows of a case, and below what its page says besides; of a variant its texts alone."""
     if kind in VARIANTS:
         return "\n".join((f"==== {kind}", *filter(None, texts(conclusions()[kind])), ""))
     result = CASES[kind]()
-    body = render(result, plotly="cdn").partition("<main")[2].partition("</main>")[0].partition(">")[2]
+    body = (page or render(result, plotly="cdn")).partition("<main")[2].partition("</main>")[0].partition(">")[2]
     lines = re.sub(r"</?(h\d|p|li|figcaption|summary|small)\b[^>]*>", "\n", _DROPPED.sub("", body))
     text = html.unescape(re.sub(r"<[^>]*>", "", lines)).replace("\u00a0", " ")
     on_page = (" ".join(line.split()) for line in text.split("\n"))
@@ -157,9 +156,18 @@ def rare() -> str:
     return "\n".join(("==== rare", *lines, ""))
 
 
-@pytest.mark.parametrize("kind", READ)
-def test_a_case_says_what_was_read_in_review(kind: str) -> None:
-    assert written(kind) in SNAPSHOT.read_text("utf-8"), "python -m tests.results.test_words, and read what differs"
+@pytest.mark.parametrize("kind", CASES)
+def test_a_result_shows_itself_keeps_the_contract_and_says_what_was_read_in_review(kind: str, tmp_path: Path) -> None:
+    result = CASES[kind]()
+    page = assert_shows_itself(result, tmp_path)
+    assert_keeps_contract(result, extra=2 * (kind == "several tasks"), long_names="hostile" in kind, is_read=False)
+    assert kind not in READ or written(kind, page) in SNAPSHOT.read_text("utf-8"), DIFFERS
+
+
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_a_variant_keeps_the_contract_and_says_what_was_read_in_review(kind: str) -> None:
+    assert_keeps_contract(VARIANTS[kind](), long_names=True)
+    assert written(kind) in SNAPSHOT.read_text("utf-8"), DIFFERS
 
 
 def test_rare_words_are_as_they_were_read_in_review() -> None:

@@ -19,11 +19,9 @@ from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding
-from tests.report.conftest import FINDINGS, model, zero_shot
+from tests.report.conftest import FINDINGS, model, profile, result, rows, zero_shot
 from tests.report.similarities import uncertain_curve
-from tests.report.test_profile_page import profile
 from tests.report.test_shown import CASES, across, found_models, models, prediction, run, summaries
-from tests.report.test_tuning_page import result, rows
 
 FLOOR = Floor(value=40.0, by="always predicting the largest class")
 HIGH = Floor(value=90.0, by=FLOOR.by)

@@ -162,22 +162,6 @@ def test_a_folder_without_permission(tmp_path, texts, fill):
         fill(Store(tmp_path / "cache"), texts)
 
 
-def test_a_root_that_is_a_file(tmp_path, texts, fill, key_of):
-    (tmp_path / "cache").write_text("")
-    store = Store(tmp_path / "cache")
-    with pytest.raises(StoreError, match=r"cannot make the folder .*locks: .*: choose another folder"):
-        fill(store, texts)
-
-
-def test_a_lock_that_cannot_be_made(store, texts, fill, monkeypatch):
-    def denied(*_, **__):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr("filelock.FileLock.acquire", denied)
-    with pytest.raises(StoreError, match=r"cannot lock .*\.lock: Permission denied: choose another folder"):
-        fill(store, texts)
-
-
 def test_a_read_only_store_can_be_read(store, texts, fill, key_of, monkeypatch, caplog):
     fill(store, texts)
 

@@ -57,16 +57,6 @@ def test_any_description_comes_back(store, texts, key_of, description):
     assert entry.model == "caf\udce9"
 
 
-def test_shards_are_plain_safetensors(store, texts, fill, values_of):
-    stored = fill(store, texts)
-    names = sorted(path.name for path in stored.directory.iterdir())
-    shards = [f"shard-0000{i}-of-00003.safetensors" for i in range(3)]
-    assert names == ["manifest.json", "samples.json", *shards]
-    tensors = load_file(stored.directory / shards[1])
-    assert set(tensors) == {"layer.0", "layer.1", "layer.2"}
-    np.testing.assert_array_equal(tensors["layer.2"], values_of(texts)[2, 2:4])
-
-
 @pytest.mark.parametrize(("rows", "mapped"), [(5, True), (2, False)])
 def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, fill, rows, mapped):
     layer = fill(Store(tmp_path, rows_per_shard=rows), texts).layer(1)
@@ -80,11 +70,6 @@ def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, fill
 def test_there_are_no_other_layers(store, texts, fill, layer):
     with pytest.raises(DataError, match=f"expected layers from 0 to 2 of the model, got {layer}"):
         fill(store, texts).layer(layer)
-
-
-def test_layers_below_0_count_from_the_last_one(store, texts, fill):
-    stored = fill(store, texts)
-    np.testing.assert_array_equal(stored.layer(-1), stored.layer(2))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
