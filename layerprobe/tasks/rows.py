@@ -292,7 +292,7 @@ def find_columns(
     for layout in layouts:
         if layout.target and grid.header is None and grid.width == len(layout.columns):
             numbers = any(all(is_number(row[i]) for row in grid.rows) for i in range(grid.width - 1))
-            if numbers or (is_first and _may_be_header(grid, grid.width - 1)):
+            if numbers or _delimiter_in_all(grid) or (is_first and _may_be_header(grid, grid.width - 1)):
                 break
             *texts, target = map(grid.column, range(grid.width))
             if is_first:
@@ -399,7 +399,7 @@ def unknown_columns(grid: Grid, layout: Layout) -> TaskError:
     names, has = ",".join(layout.columns), shown_columns(grid)
     start = f"{grid.name}: cannot tell which columns are {names}; it has {has}"
     first = grid.header or grid.rows[0]
-    if (delimiter := other_delimiter(first)) is not None:
+    if (delimiter := other_delimiter(first) or _delimiter_in_all(grid)) is not None:
         name = option("format", f"delimiter={delimiter}")
         return TaskError(f"{start}: if a {delimiter} separates the fields, choose {name}")
     header = grid.header or ()
@@ -464,6 +464,13 @@ def _has_other_delimiter(grid: Grid) -> bool:
     """Return whether the first row of a single column is a header with another delimiter."""
     (cell,) = grid.header or grid.rows[0]
     return any(plain_name(part) in _HEADER_NAMES for mark in DELIMITERS.values() for part in str(cell).split(mark)[1:])
+
+
+def _delimiter_in_all(grid: Grid) -> str | None:
+    """Return the name of a delimiter other than a comma that is in the first cell of every row."""
+    delimiters = {name: mark for name, mark in DELIMITERS.items() if mark != ","}
+    cells = [str(row[0]) for row in grid.rows]
+    return next((name for name, mark in delimiters.items() if all(mark in cell for cell in cells)), None)
 
 
 def _is_index(column: str) -> bool:

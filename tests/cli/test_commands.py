@@ -369,17 +369,19 @@ def test_what_is_odd_about_data_is_said_before_the_work(
         raise DataError("work has begun")
 
     monkeypatch.setattr("layerprobe.study.predict.extract_read", refuse)
-    done = layerprobe("predict", pair[0], "-t", path)
+    read = ("-t", path, "--format", "delimiter=semicolon")
+    done = layerprobe("predict", pair[0], *read)
     assert done.code == 1
     lines = done.err.splitlines()
-    assert "separated by a semicolon, decimal commas" in lines[0]
+    assert "read as decimal commas, texts in column 0 and column 1, target in column 2" in lines[0]
     assert any("cannot read these texts" in line for line in lines[:-1])
     assert "work has begun" in lines[-1]
     monkeypatch.undo()
-    done = layerprobe("predict", pair[0], "-t", path)
+    assert "choose --format delimiter=semicolon" in layerprobe("predict", pair[0], "-t", path).error
+    done = layerprobe("predict", pair[0], *read)
     assert done.err.count("cannot read these texts") == 1
     assert done.out.startswith("Nothing can be predicted  (the model cannot read these texts)\n")
-    checked = layerprobe("predict", pair[0], "-t", path, "--fail-on-drop")
+    checked = layerprobe("predict", pair[0], *read, "--fail-on-drop")
     assert (checked.code, "failed: nothing can be predicted" in checked.err) == (3, True)
 
 

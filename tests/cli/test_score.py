@@ -88,13 +88,12 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
 
 def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    rows = [f"жзик {i} жзл;лмн {i} жзик;{i % 5},5" for i in range(60)]
-    path.write_text("\n".join(["Erster Satz;Zweiter Satz;Ähnlichkeit", *rows]))
+    path.write_text("".join(f"жзик {i} жзл,лмн {i} жзик,{i % 5}.5\n" for i in range(60)))
     lost = "of their characters are unknown to its tokenizer"
     for command in ("score", "compare"):
         said = layerprobe(command, *pair[: 1 + (command == "compare")], "-t", path).err
         assert said.count(lost) == 1, said
-        assert said.count("texts in Erster Satz and Zweiter Satz, target in Ähnlichkeit") == 1, said
+        assert said.count("texts in column 0 and column 1, target in column 2") == 1, said
 
 
 def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:

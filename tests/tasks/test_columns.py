@@ -147,3 +147,7 @@ def test_another_delimiter_is_proposed(load: Any, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"if a semicolon separates the fields, choose --format delimiter=semicolon"):
         load(path)
     assert load(path, format="delimiter=semicolon")
+    path.write_text("".join(f"a text {i};another;{i % 5},5\n" for i in range(60)))
+    if load is load_task:
+        with pytest.raises(TaskError, match=r"if a semicolon separates the fields, choose --format delimiter=semico"):
+            load(path)
