@@ -1,30 +1,30 @@
-"""Options from settings: a field of a settings class, or an argument of a function, of the library is an option.
+"""Options from settings: a field of a settings class of the library is an option.
 
-Name, type and default are the field's, and its help is the field's own text in the library's source, which is read
-without importing it. A command adds what only a command line has: flags, a metavar, how a text is read, what the shell
-completes.
+Name, type and default are the field's, and its help is the field's own text in the library's source. A command adds
+what only a command line has: flags, a metavar, how a text is read, what the shell completes.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import functools
 import inspect
 import itertools
-import pkgutil
 import re
+import textwrap
 import types
 import typing
-from collections.abc import Callable
-from importlib.util import find_spec
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Generic, TypeVar
 
 import typer
-from typer.models import ParameterInfo
+from typer.models import ArgumentInfo, ParameterInfo
 
 from layerprobe.errors import LayerProbeError, MissingPackageError
 
+S = TypeVar("S")
 HELP_ALL = "help_all"
 PANELS = (
     *("", "Data", "Comparison", "Prediction", "Retrieval", "Probing", "Size", "Fine-tuning", "Search", "Training"),
@@ -32,33 +32,70 @@ PANELS = (
 )
 """Panels in the order of the help; "" has all other options."""
 LAST = "report", "plotly", "json", "quiet", "traceback"
-LISTED = {
-    "kinds": "layerprobe.tasks.kind:KINDS",
-    "measures": "layerprobe.similarity.values:MEASURES",
-    "objectives": "layerprobe.lab.pretraining.values:OBJECTIVES",
-}
-"""Registries whose names replace {kinds} and so on in a help: other packages may add to them."""
 Parameters = dict[str, tuple[Any, Any]]
 """Annotation and default of options by name, for Typer."""
+_SAME: Any = object()
 
 
-class Group:
-    """Fields of a settings class as options, in a panel of the help, for `Annotated`.
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """A field with another option, type or default on the command line."""
+
+    field: Any
+    about: Any
+    """`typer.Option` or `typer.Argument`; without a help, the text of the field is the help."""
+    kind: Any = _SAME
+    default: Any = _SAME
+
+
+class _Names:
+    """Stands for settings: each of its fields is the field's name."""
+
+    def __getattr__(self, name: str) -> Any:
+        return name
+
+
+_NAMES: Any = _Names()
+
+
+def names(settings: type[S], fields: Callable[[S], tuple[object, ...]]) -> list[Any]:
+    """Return the names of the fields that a function lists.
+
+    Examples:
+        >>> from layerprobe.finetuning.values import Protocol
+        >>> names(Protocol, lambda protocol: (protocol.epochs, protocol.lora))
+        ['epochs', 'lora']
+    """
+    return [*fields(_NAMES)]
+
+
+class Group(Generic[S]):
+    """Fields of a settings class as options, for `Annotated`.
 
     Args:
+        panel: Panel of the help for options that name no other.
         settings: The class.
-        panel: Default panel of the options.
-        names: Fields that are options; the others keep their defaults.
-        make: Function of the values; by default the class.
-        special: Settings of single options by name: flags, type, default, panel, argument, and arguments of
-            `typer.Option`. A name that is not a field is a separate option, for `make`.
+        changed: Function of the settings: the fields that differ on the command line.
+        only: Names of the fields that are options; by default all. The others keep their defaults.
+        without: Names of fields that are not options.
+        make: Function of the values of all options; by default the class.
+        further: Annotated types of options that are not fields; their defaults are those of `make`, or None.
     """
 
     def __init__(
-        self, settings: type, panel: str, names: str, /, *, make: Callable[..., Any] | None = None, **special: Any
+        self,
+        panel: str,
+        settings: type[S],
+        changed: Callable[[S], tuple[Changed, ...]] = lambda _: (),
+        *,
+        only: Sequence[str] | None = None,
+        without: Sequence[str] = (),
+        make: Callable[..., Any] | None = None,
+        **further: Any,
     ) -> None:
-        self.settings, self.panel, self.make = settings, panel, make or settings
-        self.names, self.special = names.split(), special
+        self.panel, self.settings, self.changed = panel, settings, changed
+        self.make, self.further = make or settings, further
+        self.fields = [name for name in only or _defaults(settings) if name not in without]
 
     def made(self, **values: Any) -> Any:
         """Build the settings from the values of the options; omitted options keep the field's default."""
@@ -70,23 +107,27 @@ class Group:
     @property
     def options(self) -> Parameters:
         """The options, for Typer."""
-        hints, fields, made = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
-        for name in dict.fromkeys((*self.names, *(name for name in self.special if name not in fields))):
-            about: dict[str, Any] = {"panel": self.panel, "type": hints.get(name), "default": fields.get(name)}
-            about |= self.special.get(name, {})
-            default, hint = about.pop("default"), about.pop("type")
-            if "tuple" in str(hint):  # numbers or names, which the settings take as a text
-                hint, default = str | None, ",".join(map(str, default)) if default else None
-            if "help" not in about:
-                owner = next(base for base in self.settings.__mro__ if name in inspect.get_annotations(base))
-                about["help"] = field_text(f"{owner.__module__}:{owner.__qualname__}", name)
-            made[name] = _annotated(name, hint, default, **about), default
-        return made
+        hints, defaults, options = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
+        changed = {one.field: one for one in self.changed(_NAMES)}
+        for name in self.fields:
+            one = changed.get(name, Changed(name, typer.Option()))
+            kind = hints[name] if one.kind is _SAME else one.kind
+            default = defaults[name] if one.default is _SAME else one.default
+            if "tuple" in str(kind):  # numbers or names, which the settings take as a text
+                kind, default = str | None, ",".join(map(str, default)) if default else None
+            text = functools.partial(field_text, self.settings, name)
+            options[name] = _declared(name, kind, default, one.about, text, self.panel), default
+        parameters = inspect.signature(self.make).parameters
+        for name, hint in self.further.items():
+            default = parameters[name].default if name in parameters else None
+            kind, about = typing.get_args(hint)
+            options[name] = _declared(name, kind, default, about, str, self.panel), default
+        return options
 
 
-def option(panel: str, *names: str, **settings: Any) -> Any:
+def option(panel: str, *flags: str, **settings: Any) -> Any:
     """Return an option in a panel of the help."""
-    return typer.Option(*names, rich_help_panel=panel, **settings)
+    return typer.Option(*flags, rich_help_panel=panel, **settings)
 
 
 def usage(make: Callable[..., Any], *words: Any, **values: Any) -> Any:
@@ -99,37 +140,29 @@ def usage(make: Callable[..., Any], *words: Any, **values: Any) -> Any:
         raise typer.BadParameter(str(error)) from None
 
 
-def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) -> Callable[..., None]:
+def expanded(command: Callable[..., Any], call: Callable[..., None]) -> Callable[..., None]:
     """Return a function with the options of a command, for Typer; it passes their values to `call`.
 
     Args:
-        command: A parameter annotated with a `Group`, or a dataclass, becomes its options. Any other one is
-            an option with its help in the docstring of the command, or else of the library's function; it
-            may be annotated with the panel, and with further settings, as in `Group.special`.
-        of: The library's function, as `module:name`.
+        command: A parameter annotated with a `Group`, or a dataclass, becomes its options. Any other one is an option
+            or an argument of Typer, whose help is in the docstring of the command unless it is declared.
         call: Function of the context and the arguments of the command.
     """
     hints, texts = typing.get_type_hints(command, include_extras=True), _arguments(inspect.getdoc(command) or "")
     groups, options = dict[str, tuple[Callable[..., Any], Parameters]](), Parameters()
     for name, parameter in inspect.signature(command).parameters.items():
         is_annotated = typing.get_origin(hints[name]) is Annotated
-        kind, *about = typing.get_args(hints[name]) if is_annotated else (hints[name],)
-        group = next((item for item in about if isinstance(item, Group)), None)
-        if group is not None:
-            groups[name] = group.made, group.options
+        kind, *rest = typing.get_args(hints[name]) if is_annotated else (hints[name], typer.Option())
+        if is_annotated and isinstance(rest[0], Group):
+            groups[name] = rest[0].made, rest[0].options
         elif dataclasses.is_dataclass(kind):
             fields = typing.get_type_hints(kind, include_extras=True)
             declared = ((field, fields[field], default) for field, default in _defaults(kind).items())
             of_options = {field: (hint, rest) for field, hint, rest in declared if typing.get_origin(hint) is Annotated}
             groups[name] = typing.cast(Any, kind), of_options
-        elif any(isinstance(item, ParameterInfo) for item in about):
-            options[name] = hints[name], parameter.default
         else:
-            panel = next((item for item in about if isinstance(item, str)), None)
-            special = next((item for item in about if isinstance(item, dict)), {})
-            if "help" not in special:
-                special = special | {"help": " ".join(texts[name].split()) if name in texts else field_text(of, name)}
-            options[name] = _annotated(name, kind, parameter.default, panel=panel, **special), parameter.default
+            text = functools.partial(texts.__getitem__, name)
+            options[name] = _declared(name, kind, parameter.default, rest[0], text), parameter.default
         options |= groups[name][1] if name in groups else {}
 
     def help_all(context: typer.Context, is_set: bool) -> None:
@@ -174,68 +207,59 @@ def _defaults(kind: Any) -> dict[str, Any]:
     }
 
 
-def _annotated(name: str, hint: Any, default: Any, *, panel: str | None, argument: bool = False, **about: Any) -> Any:
-    """Return a type with the settings of an option or an argument for Typer."""
-    for listed in re.findall(r"\{(\w+)\}", about["help"]):
-        about["help"] = about["help"].replace(f"{{{listed}}}", ", ".join(pkgutil.resolve_name(LISTED[listed])))
-    if argument:
-        about = ({"metavar": name.upper()} if default is inspect.Parameter.empty else {}) | about
-        return Annotated[hint, typer.Argument(rich_help_panel=panel, **about)]
-    flag = name.replace("_", "-")
-    switch = isinstance(hint, types.UnionType) and bool in typing.get_args(hint)  # which can be None
-    flags = about.pop("flags", (f"--{flag}/--no-{flag}" if switch else f"--{flag}",))
-    return Annotated[hint, typer.Option(*flags, rich_help_panel=panel, **about)]
+def _declared(name: str, kind: Any, default: Any, about: Any, text: Callable[[], str], panel: str | None = None) -> Any:
+    """Return a type with an option or argument for Typer, with all that it does not declare itself."""
+    about = copy.copy(about)
+    about.help = about.help or text()
+    if "{names}" in about.help:
+        about.help = about.help.replace("{names}", ", ".join(about.autocompletion("")))
+    if isinstance(about, ArgumentInfo):
+        about.metavar = about.metavar or (name.upper() if default is inspect.Parameter.empty else None)
+        return Annotated[kind, about]
+    about.rich_help_panel = panel if about.rich_help_panel is None else about.rich_help_panel or None
+    if about.default is ...:  # no flags
+        flag = name.replace("_", "-")
+        switch = isinstance(kind, types.UnionType) and bool in typing.get_args(kind)  # which can be None
+        about.default = f"--{flag}/--no-{flag}" if switch else f"--{flag}"
+    return Annotated[kind, about]
 
 
 # ---- texts from the library ------------------------------------------------------------------------------
 
 
-def field_text(owner: str, name: str) -> str:
-    """Return the library's documentation of a field of a class or an argument of a function, `module:name`.
+def field_text(settings: type, name: str) -> str:
+    """Return the library's documentation of a field of a class.
 
     Examples:
-        >>> field_text("layerprobe.finetuning.values:Protocol", "epochs")
+        >>> from layerprobe.finetuning.values import Protocol
+        >>> field_text(Protocol, "epochs")
         'Training epochs.'
     """
-    texts = _field_texts(owner)
-    if name not in texts:
-        raise LookupError(f"{owner} does not document {name}")
-    return " ".join(texts[name].replace("`", "").split())
+    owner = next(base for base in settings.__mro__ if name in inspect.get_annotations(base))
+    if name not in _field_texts(owner):
+        raise LookupError(f"{owner.__name__} does not document {name}")
+    return " ".join(_field_texts(owner)[name].replace("`", "").split())
 
 
 @functools.cache
-def _field_texts(owner: str) -> dict[str, str]:
-    """Return the texts of all fields or arguments by name, without importing the module."""
-    module, _, qualified = owner.partition(":")
-    spec: Any = find_spec(module)
-    node: Any = ast.parse(spec.loader.get_source(module))
-    for name in qualified.split("."):
-        node = next((statement for statement in node.body if getattr(statement, "name", None) == name), None)
-        if node is None:
-            raise LookupError(f"{module} has no {name}")
-    fields = {
+def _field_texts(owner: type) -> dict[str, str]:
+    """Return the texts below all fields of a class, by name."""
+    statements: Any = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+    return {
         ast.unparse(field.target): str(text.value.value)
-        for field, text in itertools.pairwise(node.body)
+        for field, text in itertools.pairwise(statements.body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
-    return _arguments(ast.get_docstring(node) or "") | fields
 
 
 def _arguments(docstring: str) -> dict[str, str]:
     """Return the texts of the section `Args:` of a docstring."""
     _, _, section = docstring.partition("\nArgs:\n")
     section = re.split(r"\n(?=\S)", section)[0]
-    return dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE))
+    texts = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in texts}
 
 
-def complete_names(place: str) -> Callable[[str], list[str]]:
-    """Return a completion function for the names in a registry, or from a function: `module:attribute`.
-
-    Nothing is loaded before the shell asks.
-    """
-
-    def complete(incomplete: str) -> list[str]:
-        names = pkgutil.resolve_name(place)
-        return [choice for choice in (names() if callable(names) else names) if choice.startswith(incomplete)]
-
-    return complete
+def complete(listed: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion function for the names that a function lists, which may import them."""
+    return lambda incomplete: [name for name in listed() if name.startswith(incomplete)]

@@ -50,12 +50,11 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[\w)\]%])\. (?=[A-Z])", text)[0].removesuffix(".") + "." if text else ""
 
 
-def first_line(place: str) -> str:
-    """Return the first line of the docstring of a command, `module:function`, which is not imported."""
-    module, _, name = place.partition(":")
+def listed(module: str) -> dict[str, str]:
+    """Return the first line of each command of a module by the name of its function; does not import it."""
     source = Path(__file__).with_name("commands").joinpath(f"{module}.py").read_text("utf-8")
-    docstring = re.search(rf'^def {name}\(.*?^    r?"""(.+?)(?:""")?$', source, re.MULTILINE | re.DOTALL)
-    return docstring[1] if docstring else ""
+    command = r'^def ([a-z]\w*)\(\s*call: .*?^    r?"""(.+?)(?:""")?$'
+    return dict(re.findall(command, source, re.MULTILINE | re.DOTALL))
 
 
 class Commands(TyperGroup):
@@ -63,26 +62,24 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command and return it with its options."""
-        listed = self.commands.get(cmd_name)
-        if listed is None or isinstance(listed, Command | TyperGroup):
-            return listed
+        known = self.commands.get(cmd_name)
+        if known is None or isinstance(known, Command | TyperGroup):
+            return known
         from layerprobe_cli.derive import expanded
         from layerprobe_cli.shell import run
 
-        module_name, _, name = (listed.epilog or "").partition(":")
-        module = import_module(f"layerprobe_cli.commands.{module_name}")
-        command = getattr(module, name)
+        module_name, _, name = (known.epilog or "").partition(":")
+        command = getattr(import_module(f"layerprobe_cli.commands.{module_name}"), name)
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        options = expanded(command, getattr(module, "OF", ""), run)
-        app.command(cmd_name, cls=Command, help=unwrapped(inspect.getdoc(command)))(options)
+        app.command(cmd_name, cls=Command, help=unwrapped(inspect.getdoc(command)))(expanded(command, run))
         self.commands[cmd_name] = typer.main.get_command(app)
         return self.commands[cmd_name]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help without importing any command."""
-        listed: Any = copy.copy(self)
-        listed.get_command = lambda _, name: self.commands[name]
-        TyperGroup.format_help(listed, ctx, formatter)
+        unloaded: Any = copy.copy(self)
+        unloaded.get_command = lambda _, name: self.commands[name]
+        TyperGroup.format_help(unloaded, ctx, formatter)
 
     def main(self, *words: Any, **settings: Any) -> Any:
         """Run a command line; messages name options."""
@@ -144,20 +141,13 @@ class Command(TyperCommand):
         return short
 
 
-PANELS = {
-    "Choose a layer": "demo find predict check",
-    "Inspect": "probe score compare profile",
-    "Produce": "shrink extract finetune export",
-}
-"""Commands in the order of use."""
+PANELS = {"Choose a layer": ("choose",), "Inspect": ("probe", "inspection"), "Produce": ("produce",)}
+"""Modules of commands, in the order of use."""
 GROUPS = {
-    "cache": ("Produce", "List and remove what is kept on disk.", "list prune"),
-    "lab": (
-        "Research",
-        "Run recipes, pretrain, score rules, repeat the paper.",
-        "run bench adapt pretrain reproduce",
-    ),
+    "cache": ("Produce", "List and remove what is kept on disk."),
+    "lab": ("Research", "Run recipes, pretrain, score rules, repeat the paper."),
 }
+"""Modules whose commands have a word before them, with the panel and the help of that word."""
 
 app = typer.Typer(
     name="layerprobe",
@@ -169,19 +159,20 @@ app = typer.Typer(
 )
 
 
-def _list(group: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
-    """Add a command to a help; it is imported when it is called."""
-    group.command(name, help=first_line(place), epilog=place, rich_help_panel=panel)(lambda: None)
+def _list(group: typer.Typer, module: str, panel: str | None = None) -> None:
+    """Add the commands of a module to a help; it is imported when one is called."""
+    for name, line in listed(module).items():
+        word = name.removeprefix(f"{module}_")
+        group.command(word, help=line, epilog=f"{module}:{name}", rich_help_panel=panel)(lambda: None)
 
 
-for panel, names in PANELS.items():
-    for name in names.split():
-        _list(app, name, f"{name}:{name}", panel)
-for group_name, (panel, text, names) in GROUPS.items():
+for panel, modules in PANELS.items():
+    for module in modules:
+        _list(app, module, panel)
+for module, (panel, text) in GROUPS.items():
     group = typer.Typer(cls=Commands, no_args_is_help=True, help=text)
-    for name in names.split():
-        _list(group, name, f"{name}:{name}" if group_name == "lab" else f"{group_name}:{group_name}_{name}")
-    app.add_typer(group, name=group_name, rich_help_panel=panel)
+    _list(group, module)
+    app.add_typer(group, name=module, rich_help_panel=panel)
 
 
 def _print_version(is_set: bool) -> None:

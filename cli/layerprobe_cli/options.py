@@ -6,11 +6,12 @@ Imports nothing heavy, so that `--help` is fast.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,12 +25,14 @@ from layerprobe.files.inputs import DATA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings, TextSplit
-from layerprobe_cli.derive import Group, complete_names, field_text, option, usage
+from layerprobe_cli.derive import Changed, Group, complete, field_text, names, option, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.identity import Resolved
     from layerprobe.files.images import Readable
+    from layerprobe.similarity.values import Alignment, Measure
     from layerprobe.study.values import Finding
     from layerprobe.tasks.values import Task, TextFile
 
@@ -58,36 +61,62 @@ def _no_file(model: str) -> str:
 
 
 _CACHE: dict[str, Any] = {"envvar": "LAYERPROBE_CACHE", "show_default": False}
-_MODEL: dict[str, dict[str, Any]] = {
-    "name": {
-        "argument": True,
-        "type": str,
-        "default": inspect.Parameter.empty,
-        "panel": None,
-        "metavar": "MODEL",
-        "callback": _no_file,
-    },
-    "display_name": {"flags": ("--name",)},
-    "random_init": {"metavar": "SEED"},
-    "blocks": {"flags": ("--keep-blocks",), "metavar": "BLOCKS"},
-    "dtype": {"type": Literal["auto", "float32", "bfloat16", "float16"]},
-    "cache_dir": {"panel": "Machine", **_CACHE},
-    "norm": {"type": Literal["final", "raw"]},
-    "backend": {
-        "metavar": f"[{'|'.join(backend_names())}]",
-        "callback": checked(check_installed),
-        "autocompletion": complete_names("layerprobe.encoders.backends:backend_names"),
-    },
-}
-EXPORTED = "pooling max_length prompt random_init end_token blocks"
-LOADING = "display_name random_init dtype device attn trust_remote_code end_token blocks"
-EMBEDDING = f"{LOADING} pooling max_length prompt batch_tokens cache_dir"
-EXTRACTION = f"{EMBEDDING} norm backend store_dtype"
 
 
-def model_group(fields: str, *, make: Callable[..., Any] | None = None, **about: Any) -> Group:
-    """Return a model and some of its fields as options; `about` has settings of the model argument."""
-    return Group(Model, "Model", f"name {fields}", make=make, **_MODEL | {"name": _MODEL["name"] | about})
+EXPORTED = names(
+    Model,
+    lambda model: (
+        model.pooling,
+        model.max_length,
+        model.prompt,
+        model.random_init,
+        model.end_token,
+        model.blocks,
+    ),
+)
+LOADING = names(
+    Model,
+    lambda model: (
+        model.display_name,
+        model.random_init,
+        model.dtype,
+        model.device,
+        model.attn,
+        model.trust_remote_code,
+        model.end_token,
+        model.blocks,
+    ),
+)
+EMBEDDING = [
+    *LOADING,
+    *names(Model, lambda model: (model.pooling, model.max_length, model.prompt, model.batch_tokens, model.cache_dir)),
+]
+EXTRACTION = [*EMBEDDING, *names(Model, lambda model: (model.norm, model.backend, model.store_dtype))]
+
+
+def model_group(fields: Sequence[str], argument: Any = None) -> Group[Model]:
+    """Return a model, declared by an argument, and some of its fields as options."""
+    argument = argument or typer.Argument(metavar="MODEL", callback=_no_file)
+    backend = typer.Option(
+        metavar=f"[{'|'.join(backend_names())}]",
+        callback=checked(check_installed),
+        autocompletion=complete(backend_names),
+    )
+    return Group(
+        "Model",
+        Model,
+        lambda model: (
+            Changed(model.name, argument, kind=str, default=inspect.Parameter.empty),
+            Changed(model.display_name, typer.Option("--name")),
+            Changed(model.random_init, typer.Option(metavar="SEED")),
+            Changed(model.blocks, typer.Option("--keep-blocks", metavar="BLOCKS")),
+            Changed(model.dtype, typer.Option(), kind=Literal["auto", "float32", "bfloat16", "float16"]),
+            Changed(model.cache_dir, option("Machine", **_CACHE)),
+            Changed(model.norm, typer.Option(), kind=Literal["final", "raw"]),
+            Changed(model.backend, backend),
+        ),
+        only=[*names(Model, lambda model: (model.name,)), *fields],
+    )
 
 
 Loading = Annotated[Model, model_group(LOADING)]
@@ -97,13 +126,7 @@ Embedding = Annotated[Model, model_group(EMBEDDING)]
 Extraction = Annotated[Model, model_group(EXTRACTION)]
 """A model to embed texts with at every layer."""
 Device = Annotated[str, option("Model", help="auto, cpu, cuda, cuda:1 or mps.")]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
-]
-CacheDir = Annotated[
-    Path | None, option("Machine", help=field_text("layerprobe.encoders.model:Model", "cache_dir"), **_CACHE)
-]
+CacheDir = Annotated[Path | None, option("Machine", help=field_text(Model, "cache_dir"), **_CACHE)]
 
 
 def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Resolved]:
@@ -156,11 +179,12 @@ class _Reference:
 Reference = Annotated[
     _Reference,
     Group(
-        _Reference,
         "Comparison",
-        "reference reference_name reference_random_init",
-        reference={"flags": ("--reference", "-r")},
-        reference_random_init={"metavar": "SEED", "min": 0},
+        _Reference,
+        lambda options: (
+            Changed(options.reference, typer.Option("--reference", "-r")),
+            Changed(options.reference_random_init, typer.Option(metavar="SEED", min=0)),
+        ),
     ),
 ]
 
@@ -168,44 +192,31 @@ Reference = Annotated[
 # ---- data ------------------------------------------------------------------------------------------------
 
 
-_TASK: dict[str, dict[str, Any]] = {
-    "source": {"flags": ("--task", "-t"), "type": str | None, "default": None},
-    "kind": {
-        "metavar": "KIND",
-        "autocompletion": complete_names("layerprobe.tasks.kind:KINDS"),
-        "help": "Kind of task. One of {kinds}; sts is how similar texts are. By default detected.",
-    },
-    "score_range": {"metavar": "LOW,HIGH"},
-    "validation": {"metavar": "FILE"},
-    "test": {"metavar": "FILE"},
-    "file_format": {
-        "flags": ("--format",),
-        "type": list[str] | None,
-        "metavar": "KEY=VALUE,...",
-        "help": f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
+_FORMAT = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="KEY=VALUE,...",
+        help=f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
         "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=, By default detected.",
-    },
-}
-TASK = (
-    "source columns kind merge score_range validation test split_seed file_format "
-    "skip_broken keep_overlaps skip_empty query_prompt document_prompt"
-)
-READ = TASK.removeprefix("source ")
-"""Options for reading data."""
-OF_LABELS = "kind merge score_range validation test split_seed keep_overlaps query_prompt document_prompt split"
-"""Options of a task that do not apply to texts without scores."""
+    ),
+]
+_IN_FORMAT = names(TaskSettings, lambda task: (task.delimiter, task.encoding, task.decimal, task.quotes, task.header))
+TASK = [field.name for field in dataclasses.fields(TaskSettings) if field.name not in _IN_FORMAT] + ["file_format"]
+READ = TASK[1:]
+"""Options for reading data, without the source."""
 
 
 def task_settings(
-    *, source: Any = None, data: str | None = None, file_format: Sequence[str] | None, **values: Any
+    *, source: Any = None, data: str | None = None, file_format: Sequence[str] | None = None, **fields: Any
 ) -> TaskSettings | None:
     """Return the settings of a task; None without a task."""
     if source and data:
         raise typer.BadParameter(f"expected data as the last argument or with --task, got {data} and {source}")
     source = source or data
     for text in file_format or ():
-        values |= Format.fields_in(text)
-    return TaskSettings(source=str(source), **values) if source else None
+        fields |= Format.fields_in(text)
+    return TaskSettings(source=str(source), **fields) if source else None
 
 
 def _tasks(*, source: Sequence[str] = (), data: str | None = None, **values: Any) -> tuple[TaskSettings, ...]:
@@ -216,6 +227,7 @@ def _tasks(*, source: Sequence[str] = (), data: str | None = None, **values: Any
 def _split_models(make: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that splits the words after a model: without --task and --texts the last one is data."""
 
+    @functools.wraps(make)
     def made(*, others: Sequence[str] | None = None, **values: Any) -> tuple[list[str], Any]:
         models = list(others or ())
         data = models.pop() if models and not values.get("source") and not values.get("texts") else None
@@ -224,40 +236,57 @@ def _split_models(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-_DATA: dict[str, Any] = {
-    "argument": True,
-    "type": str | None,
-    "default": None,
-    "panel": None,
-    "metavar": "DATA",
-    "help": "Data, unless --task names them.",
-}
-_OTHERS: dict[str, Any] = _DATA | {
-    "type": list[str] | None,
-    "metavar": "MODEL2|DATA",
-    "help": "Further models, compared layer by layer; the last is the data, if --task is not given.",
-}
-_SEVERAL = _TASK["source"] | {
-    "type": list[str] | None,
-    "help": "Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Repeat for further "
-    "tasks, which are read with the same options.",
-}
+_OTHERS = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL2|DATA",
+        help="Further models, compared layer by layer; the last is the data, if --task is not given.",
+    ),
+]
+_SEVERAL = (
+    "Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Repeat for further tasks, which "
+    "are read with the same options."
+)
 
 
-def _data_group(make: Callable[..., Any], **special: Mapping[str, Any]) -> Group:
-    return Group(TaskSettings, "Data", TASK, make=make, **_TASK | special)
+def _data_group(make: Callable[..., Any], *, several: bool = False, **further: Any) -> Group[TaskSettings]:
+    source = typer.Option("--task", "-t", help=_SEVERAL if several else None)
+    kind = typer.Option(
+        metavar="KIND",
+        autocompletion=complete(lambda: KINDS),
+        help="Kind of task. One of {names}; sts is how similar texts are. By default detected.",
+    )
+    return Group(
+        "Data",
+        TaskSettings,
+        lambda task: (
+            Changed(task.source, source, kind=list[str] | None if several else str | None, default=None),
+            Changed(task.kind, kind),
+            Changed(task.score_range, typer.Option(metavar="LOW,HIGH")),
+            Changed(task.validation, typer.Option(metavar="FILE")),
+            Changed(task.test, typer.Option(metavar="FILE")),
+        ),
+        without=_IN_FORMAT,
+        make=make,
+        file_format=_FORMAT,
+        **further,
+    )
+
+
+def _data(what: str) -> Any:
+    return Annotated[str | None, typer.Argument(metavar="DATA", help=f"Data, unless {what}")]
 
 
 Given = Annotated[TaskSettings | None, _data_group(task_settings)]
 """A task from --task only."""
-Source = Annotated[TaskSettings | None, _data_group(task_settings, data=_DATA)]
+Source = Annotated[TaskSettings | None, _data_group(task_settings, data=_data("--task names them."))]
 """A task, which may be the last argument."""
 SourceOfModels = Annotated[
     tuple[list[str], TaskSettings | None], _data_group(_split_models(task_settings), others=_OTHERS)
 ]
 """Further models, and a task, which may be the last argument."""
 SourcesOfModels = Annotated[
-    tuple[list[str], tuple[TaskSettings, ...]], _data_group(_split_models(_tasks), source=_SEVERAL, others=_OTHERS)
+    tuple[list[str], tuple[TaskSettings, ...]], _data_group(_split_models(_tasks), several=True, others=_OTHERS)
 ]
 """Further models, and several tasks with the same format; one may be the last argument."""
 
@@ -269,9 +298,6 @@ def load(source: TaskSettings | None) -> Task:
     if source is None:
         raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
     return load_settings(source)
-
-
-_SPLIT = "Split of the task whose texts are embedded and compared."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -308,8 +334,20 @@ class Texts:
         return getattr(data, "group_of", None)
 
 
+_OF_TEXTS = {
+    "file_format",
+    *names(TaskSettings, lambda task: (task.source, task.columns, task.skip_empty, task.skip_broken)),
+}
+"""Options of a task that apply to texts without scores, too."""
+
+
 def _texts(
-    *, texts: Path | None, groups: str | None, split: TextSplit, data: str | None = None, **values: Any
+    *,
+    texts: Path | None = None,
+    groups: str | None = None,
+    split: TextSplit = "all",
+    data: str | None = None,
+    **values: Any,
 ) -> Texts:
     if texts is None and data is not None and data.lower().endswith((".txt", ".txt.gz")):
         texts, data = Path(data), None
@@ -318,7 +356,7 @@ def _texts(
     if texts is None:
         return Texts(task=task_settings(data=data, **values), split=split)
     defaults = {field.name: field.default for field in dataclasses.fields(TaskSettings)} | {"split": "all"}
-    for name in OF_LABELS.split():
+    for name in ["split", *(name for name in TASK if name not in _OF_TEXTS)]:
         if (values | {"split": split})[name] != defaults[name]:
             raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it belongs to --task")
     return Texts(
@@ -326,22 +364,28 @@ def _texts(
     )
 
 
-_TEXTS: dict[str, dict[str, Any]] = {
-    "split": {"type": TextSplit, "default": "all", "help": _SPLIT},
-    "texts": {
-        "type": Path | None,
-        "help": "Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
-        "or a table of their paths, with captions or without.",
-    },
-    "groups": {
-        "type": str | None,
-        "metavar": "COLUMN",
-        "help": "Column of the --texts table with the group of each text, such as its document: intervals then "
-        "treat groups, not texts, as independent.",
-    },
+_TEXTS: dict[str, Any] = {
+    "split": Annotated[TextSplit, typer.Option(help="Split of the task whose texts are embedded and compared.")],
+    "texts": Annotated[
+        Path | None,
+        typer.Option(
+            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
+            "or a table of their paths, with captions or without."
+        ),
+    ],
+    "groups": Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the --texts table with the group of each text, such as its document: intervals then "
+            "treat groups, not texts, as independent.",
+        ),
+    ],
 }
-_TEXTS_OR_TASK = "Data, unless --task or --texts names them; a .txt file has texts without labels."
-TextSource = Annotated[Texts, _data_group(_texts, **_TEXTS, data=_DATA | {"help": _TEXTS_OR_TASK})]
+TextSource = Annotated[
+    Texts,
+    _data_group(_texts, **_TEXTS, data=_data("--task or --texts names them; a .txt file has texts without labels.")),
+]
 """Texts or a task, which may be the last argument."""
 TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_split_models(_texts), **_TEXTS, others=_OTHERS)]
 """Further models, and texts or a task, which may be the last argument."""
@@ -368,60 +412,70 @@ class _Similarity:
     alignment: Literal["auto", "same-index", "relative-depth", "best-match"] = "auto"
     """Which layer of the reference a layer is compared with; auto is same-index where the depths agree."""
 
-    def settings(self) -> dict[str, Any]:
-        """Return measure and alignment for the library."""
-        return self.all_settings(["cka"])[0]
+    @property
+    def aligned(self) -> Alignment | None:
+        """The alignment; None if the depths decide."""
+        return None if self.alignment == "auto" else self.alignment
 
-    def all_settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
-        """Return measure and alignment for each measure; raise BadParameter for an option that none of them has."""
+    def measures(self, names: Sequence[str] = ("cka",), **options: int | None) -> list[Measure]:
+        """Return the measures of these names; raise BadParameter for an option that none of them has."""
         from layerprobe.similarity.values import measure_class
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
-        given = {name: value for name, value in fields.items() if value is not None}
-        chosen, unknown = [], set(given)
-        for measure in measures:
-            kind = measure_class(measure)
-            names = {field.name for field in dataclasses.fields(kind)}
-            settings = {name: value for name, value in given.items() if name in names}
-            chosen.append(kind(normalize=self.normalize, **settings))
-            unknown -= names
+        chosen = {name: value for name, value in fields.items() if value is not None}
+        measures: list[Measure] = []
+        unknown = set(chosen)
+        for name in names:
+            kind = measure_class(name)
+            has = {field.name for field in dataclasses.fields(kind)}
+            measures.append(
+                kind(normalize=self.normalize, **{name: value for name, value in chosen.items() if name in has})
+            )
+            unknown -= has
         if unknown:
             refused = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
-            raise typer.BadParameter(f"expected no {refused} with {' and '.join(measures)}: it has no such setting")
-        alignment = None if self.alignment == "auto" else self.alignment
-        return [{"measure": measure, "alignment": alignment} for measure in chosen]
+            raise typer.BadParameter(f"expected no {refused} with {' and '.join(names)}: it has no such setting")
+        return measures
 
 
-SIMILARITY = "kernel estimator normalize bandwidth alignment"
-Similarity = Annotated[_Similarity, Group(_Similarity, "Comparison", SIMILARITY, bandwidth={"min": 1e-6, "max": 1e6})]
+Similarity = Annotated[
+    _Similarity,
+    Group("Comparison", _Similarity, lambda protocol: (Changed(protocol.bandwidth, typer.Option(min=1e-6, max=1e6)),)),
+]
 
 
 # ---- fine-tuning and search ------------------------------------------------------------------------------
 
 
-TUNING = (
-    "epochs learning_rate batch_size weight_decay warmup max_grad_norm lora lora_alpha lora_modules "
-    "gradient_checkpointing"
+_RATE = typer.Option(
+    help="Peak learning rate of AdamW, with a linear schedule.",
+    show_default=f"{Protocol().learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
+)
+_LORA = typer.Option(
+    metavar="RANK", max=1024, callback=checked(lambda _: check_extra("lora", needed_by="training adapters"))
 )
 Tuning = Annotated[
     Protocol,
     Group(
-        Protocol,
         "Fine-tuning",
-        TUNING,
+        Protocol,
+        lambda protocol: (
+            Changed(protocol.learning_rate, _RATE, kind=float | None, default=None),
+            Changed(protocol.lora, _LORA),
+            Changed(protocol.lora_modules, typer.Option(metavar="NAMES")),
+        ),
+        without=names(
+            Protocol,
+            lambda protocol: (
+                protocol.max_length,
+                protocol.pooling,
+                protocol.dropout,
+                protocol.evaluations,
+                protocol.kept_epoch,
+                protocol.positive_share,
+            ),
+        ),
         make=lambda **values: Protocol(**with_rate(values)),
-        learning_rate={
-            "type": float | None,
-            "default": None,
-            "help": "Peak learning rate of AdamW, with a linear schedule.",
-            "show_default": f"{Protocol().learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
-        },
-        lora={
-            "metavar": "RANK",
-            "max": 1024,
-            "callback": checked(lambda _: check_extra("lora", needed_by="training adapters")),
-        },
-        lora_modules={"metavar": "NAMES"},
     ),
 ]
 """Protocol for fine-tuning truncated models; pooling and length are the model's."""
@@ -442,14 +496,18 @@ Seeds = Annotated[
         help="Number of seeds, from 0 on, or a list such as 3,5,8.",
     ),
 ]
-_RAY: dict[str, Any] = {
-    "metavar": "ADDRESS",
-    "is_eager": True,  # the check of --workers needs it
-    "callback": checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
-    "help": "Run on a Ray cluster whose nodes share the cache folder: host:port, auto for a cluster that runs on this "
-    "machine, or local to start one.",
-}
-Ray = Annotated[str | None, option("Machine", "--ray", **_RAY)]
+Ray = Annotated[
+    str | None,
+    option(
+        "Machine",
+        "--ray",
+        metavar="ADDRESS",
+        is_eager=True,  # the check of --workers needs it
+        callback=checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
+        help="Run on a Ray cluster whose nodes share the cache folder: host:port, auto for a cluster that runs on this "
+        "machine, or local to start one.",
+    ),
+]
 
 
 def _with_ray(context: typer.Context, workers: int | None) -> int | None:
@@ -471,38 +529,19 @@ Workers = Annotated[
 ]
 
 
-def _searching(*, jobs: Any = None, ray: Any = None, cross_validation: Any = None, **settings: Any) -> dict[str, Any]:
-    search = SearchSettings(**settings)
-    searching = {name: getattr(search, name) for name in ("tolerance", "budget", "seeds")}
-    return {**searching, "jobs": jobs, "ray": ray, "cross_validation": cross_validation}
-
-
 Search = Annotated[
-    dict[str, Any],
+    SearchSettings,
     Group(
-        SearchSettings,
         "Search",
-        "tolerance budget seeds",
-        make=_searching,
-        tolerance={"metavar": "POINTS"},
-        budget={"metavar": "SHARE", "type": str | None},
-        seeds={"panel": "Fine-tuning", "metavar": "N"},
-        cross_validation={
-            "type": bool | None,
-            "help": "Choose the layer by cross-validation over training and validation examples.",
-            "show_default": "below 1,000 validation examples",
-        },
-        jobs={
-            "type": int | None,
-            "panel": "Machine",
-            "min": 1,
-            "help": "Runs at a time.",
-            "show_default": "one per GPU, else one per core, at most 4",
-        },
-        ray={"type": str | None, "panel": "Machine", **_RAY},
+        SearchSettings,
+        lambda settings: (
+            Changed(settings.tolerance, typer.Option(metavar="POINTS")),
+            Changed(settings.budget, typer.Option(metavar="SHARE"), kind=str | None),
+            Changed(settings.seeds, option("Fine-tuning", metavar="N")),
+        ),
+        without=names(SearchSettings, lambda settings: (settings.level,)),
     ),
 ]
-"""Arguments of `find` for the search."""
 AgainstLast = Annotated[
     int,
     option(
@@ -551,6 +590,12 @@ def _check_rule(name: str) -> None:
     rule_curves(name)
 
 
+def _rule_names() -> tuple[str, ...]:
+    from layerprobe.prediction.rule import rule_names
+
+    return tuple(rule_names())
+
+
 NumberOfTexts = Annotated[
     Any,
     option(
@@ -568,7 +613,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=checked(_check_rule),
-        autocompletion=complete_names("layerprobe.prediction.rule:rule_names"),
+        autocompletion=complete(_rule_names),
         metavar="NAME",
         help="Rule that predicts a drop; `layerprobe lab bench --tuned` lists all.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

@@ -147,7 +147,7 @@ class Call:
 
     def given(self, *names: str) -> set[str]:
         """Return which of some options are on the command line, even at their defaults."""
-        sources = {name: self.context.get_parameter_source(name) for text in names for name in text.split()}
+        sources = {name: self.context.get_parameter_source(name) for name in names}
         return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
     def flag(self, name: str) -> str:
@@ -159,11 +159,11 @@ class Call:
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
-    def step(self, name: str, *words: object, without: str = "") -> tuple[Step, ...]:
+    def step(self, name: str, *words: object, without: Sequence[str] = ()) -> tuple[Step, ...]:
         """Return a next step by its key in `words.toml`; none if it would need further options of this call."""
         from layerprobe.results.conclusion import Step
 
-        return () if self.given(without) else (Step(name=name, command=tuple(map(str, words))),)
+        return () if self.given(*without) else (Step(name=name, command=tuple(map(str, words))),)
 
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""

@@ -69,7 +69,7 @@ def test_kinds_from_outside_are_asked_first(toy: None) -> None:
 # ---- nothing else names a kind -------------------------------------------------------------------------
 
 DEFAULTS = {
-    "cli/layerprobe_cli/commands/score.py",  # of collections, which have no splits
+    "cli/layerprobe_cli/commands/inspection.py",  # of collections, which have no splits
     "layerprobe/embedded.py",  # the task of the embedded pair
     "layerprobe/tasks/rows.py",  # what it proposes where columns are of queries and documents
     "layerprobe/probing/probes.py",  # whose metrics the targets of arrays have

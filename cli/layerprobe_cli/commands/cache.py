@@ -15,8 +15,6 @@ from layerprobe_cli.shell import Call, Done
 if TYPE_CHECKING:
     from layerprobe.store.store import Entry
 
-OF = "layerprobe.store.store:Store.prune"
-
 
 def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     """List what is kept on disk, the latest first.
@@ -51,12 +49,12 @@ def _table(title: str, entries: Sequence[Entry], names: Sequence[str]) -> Table:
 
 def cache_prune(
     call: Call,
-    fingerprint: Annotated[str | None, {"argument": True}] = None,
-    older_than: Annotated[float | None, {"metavar": "DAYS", "min": 0}] = None,
+    fingerprint: Annotated[str | None, typer.Argument()] = None,
+    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0)] = None,
     model: str | None = None,
     partial: bool = False,
     runs: bool = False,
-    everything: Annotated[bool, {"flags": ("--all",)}] = False,
+    everything: Annotated[bool, typer.Option("--all")] = False,
     dry_run: bool = False,
     cache_dir: o.CacheDir = None,
 ) -> Done:
@@ -73,6 +71,7 @@ def cache_prune(
         partial: Only unfinished entries, and results that a killed process left half-written.
         runs: Also fine-tuning runs, which take time to repeat.
         everything: All entries, and cached results.
+        dry_run: Only list what would be removed.
     """
     from layerprobe.store.store import Store
 

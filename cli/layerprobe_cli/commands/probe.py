@@ -1,4 +1,4 @@
-"""layerprobe probe."""
+"""layerprobe probe, whose settings need NumPy."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import Group
+from layerprobe_cli.derive import Group, option
 from layerprobe_cli.shell import Done, PageCall
 
 Embeddings = Annotated[
     Model,
     o.model_group(
         o.EXTRACTION,
-        callback=None,
-        metavar="EMBEDDINGS|MODEL",
-        help="Embeddings of every layer: .npy, .npz or .safetensors (samples, layers, features), one array per layer, "
-        "or a folder with one file per layer. With --task a model: hub id, id@revision, or a local folder.",
+        typer.Argument(
+            metavar="EMBEDDINGS|MODEL",
+            help="Embeddings of every layer: .npy, .npz or .safetensors (samples, layers, features), one array per "
+            "layer, or a folder with one file per layer. With --task a model: hub id, id@revision, or a local folder.",
+        ),
     ),
 ]
 
@@ -31,15 +32,15 @@ def probe(
     call: PageCall,
     embeddings: Embeddings,
     source: o.Given,
-    settings: Annotated[ProbeSettings, Group(ProbeSettings, "Probing", "folds foldings tolerance seed")],
-    targets: Annotated[Path | None, {"argument": True}] = None,
-    groups: Annotated[str | None, "Probing", {"metavar": "FILE[:COLUMN]"}] = None,
+    settings: Annotated[ProbeSettings, Group("Probing", ProbeSettings)],
+    targets: Annotated[Path | None, typer.Argument()] = None,
+    groups: Annotated[str | None, option("Probing", metavar="FILE[:COLUMN]")] = None,
     targets_are: Annotated[
-        Literal["scores", "classes", "labels", "pairs", "queries"] | None, "Probing", {"metavar": "KIND"}
+        Literal["scores", "classes", "labels", "pairs", "queries"] | None, option("Probing", metavar="KIND")
     ] = None,
-    target: Annotated[str | None, "Probing", {"metavar": "COLUMN"}] = None,
-    scoring: Annotated[str | None, "Probing", {"metavar": "METRIC"}] = None,
-    weighted_sum: Annotated[bool | None, "Probing"] = None,
+    target: Annotated[str | None, option("Probing", metavar="COLUMN")] = None,
+    scoring: Annotated[str | None, option("Probing", metavar="METRIC")] = None,
+    weighted_sum: Annotated[bool | None, option("Probing")] = None,
     level: o.Level = LEVEL,
 ) -> Done:
     """Choose the layer of frozen embeddings to use, of any model.
@@ -72,16 +73,25 @@ def probe(
     if source and (groups or targets_are or target):
         raise typer.BadParameter("expected no --groups, --target and --targets-are with --task, which says all of that")
     if source is None:
-        call.refuse(call.given(o.TASK), "without --task")
+        call.refuse(call.given(*o.TASK), "without --task")
     task = o.load(source) if source else None
-    how: dict[str, Any] = {"cv": settings.folds, "foldings": settings.foldings, "random_state": settings.seed}
-    how |= {"tolerance": settings.tolerance, "scoring": scoring, "weighted_sum": weighted_sum}
-    if task is None:
-        result = lp.probe(embeddings.name, targets, groups=groups, kind=targets_are, column=target, **how)
-    else:
-        (checkpoint,) = o.resolved(embeddings)
-        call.data(checkpoint, task)
-        result = lp.probe(checkpoint, task, **how)
+    probed: Any = embeddings.name
+    if task is not None:
+        (probed,) = o.resolved(embeddings)
+        call.data(probed, task)
+    result = lp.probe(
+        probed,
+        targets if task is None else task,
+        groups=groups,
+        kind=targets_are,
+        column=target,
+        scoring=scoring,
+        cv=settings.folds,
+        foldings=settings.foldings,
+        random_state=settings.seed,
+        tolerance=settings.tolerance,
+        weighted_sum=weighted_sum,
+    )
     words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,

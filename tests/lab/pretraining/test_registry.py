@@ -22,10 +22,10 @@ MAY_NAME = {
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
     "layerprobe/lab/dropbench/bench.py": {"random"},  # weights that nothing was trained for
     "layerprobe/lab/dropbench/strategies.py": {"random"},
-    "cli/layerprobe_cli/commands/finetune.py": {"random"},
+    "cli/layerprobe_cli/commands/produce.py": {"random"},
     "layerprobe/embedded.py": {"mlm", "rtd"},
-    "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
-    "cli/layerprobe_cli/commands/demo.py": {"mlm", "rtd"},
+    "cli/layerprobe_cli/commands/lab.py": {"mlm"},
+    "cli/layerprobe_cli/commands/choose.py": {"mlm", "rtd"},
 }
 SHUFFLED = """
 import dataclasses
