@@ -291,7 +291,8 @@ def _kite(source: Source) -> LayerCurve | None:
         random.append(features)
         return 0.0
 
-    read_items(replace(source, checkpoint=source.checkpoint.with_options(random_init=0, display_name=None)), remember)
+    random_model = source.checkpoint.with_options(random_init=0, display_name=None)
+    read_items(replace(source, extraction=replace(source.extraction, checkpoint=random_model)), remember)
     return _of_items(lambda x, y, name: kite(x, y, random[next(layers)], name=name))(source)
 
 

@@ -117,15 +117,18 @@ class Call:
         def named(line: str) -> str:
             return line if line.partition(":")[0].endswith(of) else f"{of}: {line}"
 
-        from layerprobe.extraction.check import data_quality, tokenizer_cautions
+        from layerprobe.encoders.identity import resolve
+        from layerprobe.extraction.embeddings import data_quality
+        from layerprobe.files.images import readable_as
         from layerprobe.tasks.kind import KINDS
         from layerprobe.tasks.splitting import about_splits
         from layerprobe.tasks.values import Task
 
         examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
-        models = model if isinstance(model, list) else [model]
+        items = readable_as(examples.texts(split) if isinstance(examples, Task) else examples)
+        models = [resolve(one, items=items) for one in (model if isinstance(model, list) else [model])]
         qualities = [data_quality(model, examples, split=split) for model in models]
-        read = [line for model in models for line in tokenizer_cautions(model)]
+        read = [line for model in models for line in model.tokenizer_cautions]
         read += (line for quality in qualities for line in quality.warnings)
         self.claims += (line.partition(": ")[0] for line in read)
         idle = isinstance(data, Task) and not learns and not KINDS[data.kind].fits

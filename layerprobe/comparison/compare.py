@@ -19,7 +19,7 @@ from layerprobe.context import EMBEDDED, current, in_parts, part
 from layerprobe.encoders.device import float64_device, resolve_device
 from layerprobe.encoders.identity import ModelLike, resolve_all
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
+from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
@@ -36,6 +36,7 @@ from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
 from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.quality import distinct_texts
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import SIMILARITY_VERSION
 

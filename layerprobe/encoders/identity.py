@@ -68,8 +68,8 @@ from layerprobe.encoders.recipe import (
     use_lower_case,
     with_end_token,
 )
-from layerprobe.encoders.vocabulary import config_with_tokens, read_whole, with_tokens
-from layerprobe.errors import DataError, ModelError, option
+from layerprobe.encoders.vocabulary import config_with_tokens, is_far_smaller, read_whole, with_tokens
+from layerprobe.errors import DataError, ModelError, option, unreliable
 from layerprobe.files.atomic import SUMS, file_sha256, folder_problems, known_sha256
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import is_path
@@ -210,6 +210,26 @@ class Resolved:
     def store_identity(self) -> dict[str, Any]:
         """`identity` with the hub id, which names stored data; a folder is identified by its content only."""
         return {"model": "" if self.revision.startswith("sha256:") else self.source, **self.identity}
+
+    @property
+    def tokenizer_cautions(self) -> tuple[str, ...]:
+        """Problems of the tokenizer with any text; none for images."""
+        if self.modality == "image":
+            return ()
+        name, tokenizer, recipe = short_name(self.label), self.tokenizer, self.recipe
+        cautions = []
+        if is_far_smaller(tokenizer, self.config):
+            sizes = f"it has {len(tokenizer):,} tokens, and the model {self.config.vocab_size:,}"
+            cautions.append(unreliable(f"the tokenizer of {name} seems to belong to another model: {sizes}"))
+        tokens = " ".join(map(str, tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"])))
+        promise = f"token around texts that its tokenizer_config.json promises ('a' is read as {tokens})"
+        if "begin" in recipe.lacking and (recipe.causal or self.pooling == "cls"):
+            cautions.append(f"{name} has no begin {promise}: fix the post_processor of its tokenizer.json")
+        if "end" in recipe.lacking and self.pooling == "last":
+            can = self.loaded is None and tokenizer.eos_token is not None
+            advice = f"append one with {option('end_token', True)}" if can else "use a tokenizer that appends one"
+            cautions.append(f"{name} pools the last word, because it has no end {promise}: {advice}")
+        return tuple(cautions)
 
     def with_blocks(self, blocks: tuple[int, ...] | None) -> "Resolved":
         """Return the model with only some of its blocks; ModelError if it lacks one of them."""

@@ -32,7 +32,6 @@ from layerprobe.export.folder import (
     kept_dtype,
     write_checkpoint,
 )
-from layerprobe.extraction.check import tokenizer_cautions
 from layerprobe.files.atomic import SUMS, folder_problems
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
@@ -230,7 +229,7 @@ def export_model(
         n_blocks = count_blocks(checkpoint.whole or checkpoint.config)
         at_end = layer == described.n_blocks and n_blocks in (checkpoint.asked.blocks or (n_blocks,))
         read_with = replace(recipe, left_out=()).notes(pooling, prompt)
-        notes += [*tokenizer_cautions(checkpoint), *(f"{described.name} is read with {note}" for note in read_with)]
+        notes += [*checkpoint.tokenizer_cautions, *(f"{described.name} is read with {note}" for note in read_with)]
         notes += [
             f"this is the {checkpoint.modality} tower; the {tower} tower is {described.name}:{tower}"
             for tower in checkpoint.towers

@@ -17,28 +17,24 @@ import torch
 
 from layerprobe.encoders.batching import ImageReader
 from layerprobe.encoders.encoder import Encoder, float32_attention
-from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.graphs import USUAL_TEXTS, BackendSurvey, survey
-from layerprobe.encoders.identity import ModelLike, Resolved, resolve
+from layerprobe.encoders.identity import ModelLike, resolve
 from layerprobe.encoders.loading import TRUNCATION_TOLERANCE, load_encoder, probe_batch, truncation_errors
 from layerprobe.encoders.model import ModelDescription, described
-from layerprobe.encoders.vocabulary import FEW_MISSING, is_far_smaller, missing_share
-from layerprobe.errors import option, unreliable
-from layerprobe.files.images import caption_texts, prompted, readable_as
-from layerprobe.names import counted, short_name
+from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
+from layerprobe.errors import option
+from layerprobe.files.images import caption_texts, prompted
+from layerprobe.names import counted
 from layerprobe.results.conclusion import Check as Remark
 from layerprobe.results.conclusion import Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of
 from layerprobe.rng import without_autocast
-from layerprobe.tasks.quality import MANY_TOKENS, DataQuality, task_quality, text_quality
-from layerprobe.tasks.values import Task, TextSplit
+from layerprobe.tasks.quality import MANY_TOKENS, DataQuality
 
 LOOKED_AT = 2000
 """Most texts to examine; more are sampled at equal distances."""
 
-FEW = 64
-"""Most texts to examine when no table was requested."""
 
 WORDS = 200
 """Most different words that are read one by one."""
@@ -54,62 +50,6 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 
 _MARKS = re.compile(r"^(##|[▁Ġ ])|</w>$")
 """Marks on tokens of a vocabulary besides letters."""
-
-
-def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return problems of a model's tokenizer with a sample of texts; none for images."""
-    if checkpoint.modality == "image":
-        return ()
-    texts = [texts[i] for i in range(0, len(texts), math.ceil(len(texts) / FEW))] if texts else []
-    quality = _read(text_quality(()), checkpoint, caption_texts(texts))
-    return (*tokenizer_cautions(checkpoint), *quality.cautions)
-
-
-def tokenizer_cautions(checkpoint: Resolved) -> tuple[str, ...]:
-    """Return problems of a model's tokenizer with any text."""
-    if checkpoint.modality == "image":
-        return ()
-    name, tokenizer, recipe = short_name(checkpoint.label), checkpoint.tokenizer, checkpoint.recipe
-    cautions = []
-    if is_far_smaller(tokenizer, checkpoint.config):
-        sizes = f"it has {len(tokenizer):,} tokens, and the model {checkpoint.config.vocab_size:,}"
-        cautions.append(unreliable(f"the tokenizer of {name} seems to belong to another model: {sizes}"))
-    tokens = " ".join(map(str, tokenizer.convert_ids_to_tokens(tokenizer("a")["input_ids"])))
-    promise = f"token around texts that its tokenizer_config.json promises ('a' is read as {tokens})"
-    if "begin" in recipe.lacking and (recipe.causal or checkpoint.pooling == "cls"):
-        cautions.append(f"{name} has no begin {promise}: fix the post_processor of its tokenizer.json")
-    if "end" in recipe.lacking and checkpoint.pooling == "last":
-        can = checkpoint.loaded is None and tokenizer.eos_token is not None
-        advice = f"append one with {option('end_token', True)}" if can else "use a tokenizer that appends one"
-        cautions.append(f"{name} pools the last word, because it has no end {promise}: {advice}")
-    return tuple(cautions)
-
-
-def data_quality(
-    model: ModelLike,
-    data: Task | Sequence[str],
-    *,
-    split: TextSplit = "all",
-) -> DataQuality:
-    """Return the problems of texts or of a split of a task, and how a model's tokenizer reads them.
-
-    The model's weights are not loaded.
-    """
-    quality, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
-    items = readable_as(texts)
-    checkpoint = resolve(model, items=items)
-    if checkpoint.modality == "image":
-        return quality
-    whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
-    return _read(quality, checkpoint, caption_texts(texts), windowed=whole)
-
-
-def _read(
-    quality: DataQuality, checkpoint: Resolved, texts: Sequence[str], *, windowed: Collection[str] = ()
-) -> DataQuality:
-    with model_errors(checkpoint.label, "tokenizing"):
-        about: dict[str, Any] = {"limit": checkpoint.limit, "model": short_name(checkpoint.label)}
-        return with_tokens(quality, checkpoint.tokenizer, texts, windowed=windowed, **about)
 
 
 def with_tokens(
@@ -370,7 +310,7 @@ def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnos
         checks.append(Check(name="towers", passed=True, finding=finding))
     if notes := checkpoint.recipe.notes(checkpoint.pooling, checkpoint.prompt):
         checks.append(Check(name="read with", passed=True, finding="; ".join(notes)))
-    cautions = tokenizer_cautions(checkpoint)
+    cautions = checkpoint.tokenizer_cautions
     checks += [Check(name="tokenizer", passed=False, finding=finding, warning=True) for finding in cautions]
     diagnosis = replace(diagnosis, checks=(*checks, *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":

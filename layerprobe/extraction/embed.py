@@ -1,6 +1,6 @@
-"""The states of every layer of an encoder, in one pass: pooled, or token by token in a temporary file.
+"""The states of every layer of an encoder, in one pass: pooled, or token by token in a temporary file; shard by shard.
 
-Knows a loaded encoder and texts; knows no store and no tasks. With pooling, only (layer, text, feature)
+Knows a loaded encoder and texts; knows no tasks. With pooling, only (layer, text, feature)
 leaves the device; memory never holds the token states of all texts.
 """
 
@@ -9,15 +9,16 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.context import report
+from layerprobe.context import part, report
 from layerprobe.encoders.batching import (
     CPU_BATCH_TOKENS,
     POOLED,
@@ -26,16 +27,31 @@ from layerprobe.encoders.batching import (
     TokenizedTexts,
     collate,
     copies,
+    digest_array,
     pool,
     token_batches,
 )
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.graphs import Graph
+from layerprobe.encoders.graphs import Graph, backend_graph
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DegenerateLayerError, StoreError, option
+from layerprobe.errors import (
+    DegenerateLayerError,
+    LayerProbeError,
+    LostWorkerError,
+    ModelError,
+    StoreError,
+    WorkerError,
+    option,
+)
 from layerprobe.files.atomic import reserve
+from layerprobe.files.images import prompted
+from layerprobe.jobs.crew import Plan, Share, Workers, execute, make_crew
 from layerprobe.names import short_name
+from layerprobe.store.manifest import Manifest, StoredFile, StoreKey
+from layerprobe.store.shards import ShardWriter, StoredLayer, write_shard
+from layerprobe.tasks.quality import take_texts
 
 # Tokens per batch, padding included. A CPU is fastest if a batch fits its cache.
 ACCELERATOR_BATCH_TOKENS = 32768
@@ -261,3 +277,135 @@ def kept_token_states(
             yield mapped
         finally:
             del mapped
+
+
+# ---- shards of the store ---------------------------------------------------------------------------------
+
+
+RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Function from texts to the row of each, -1 for missing ones."""
+
+
+def embed_shards(
+    writer: ShardWriter,
+    key: StoreKey,
+    encoder: Encoder,
+    texts: Sequence[str],
+    *,
+    batch_tokens: int | None = None,
+    graph: Graph | None = None,
+    stored: Sequence[tuple[Sequence[StoredLayer], RowsOf]] = (),
+) -> None:
+    """Embed the pending shards one by one; meanwhile the next one is tokenised and the previous one written.
+
+    Texts with the same tokens get the embedding of the first of them, in any shard.
+    """
+    pending, done = writer.pending, 0
+    n_pending = sum(stop - start for _, start, stop in pending)
+    missing = {index for index, *_ in pending}
+    shards = writer.shards[: max(missing, default=-1) + 1]
+    writes: list[Future[None]] = []
+    embed = partial(_embed, encoder, key, batch_tokens, graph)
+    with ThreadPoolExecutor(1) as background:
+        parts = (texts[start:stop] for _, start, stop in shards)
+        tokenized = _with_first(ahead(lambda part: _tokenize(encoder, part, key), parts))
+        for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
+            if index not in missing:
+                continue
+            with part(start=done, share=stop - start, whole=n_pending):
+                if stored:
+                    here, size = texts[start:stop], encoder.description
+                    layers = np.empty((size.n_layers, len(here), embedding_width(encoder, key.dim)), dtype=np.float32)
+                    if len(rest := _other_texts(here, stored, layers)):
+                        layers[:, rest] = embed(_tokenize(encoder, take_texts(here, rest), key))
+                else:
+                    layers = embed(tokens)
+            for write in writes:
+                write.result()
+            inside = np.flatnonzero((first >= start) & (first < np.arange(start, stop)))
+            layers[:, inside] = layers[:, first[inside] - start]
+            layers[:, first < start] = writer.written(first[first < start])
+            writes = [background.submit(writer.write, index, layers, n_cut=tokens.n_truncated)]
+            done += stop - start
+        for write in writes:
+            write.result()
+
+
+def _tokenize(encoder: Encoder, texts: Sequence[str], key: StoreKey) -> ModelInputs:
+    return encoder.tokenize(prompted(key.prompt, texts), max_length=key.max_length or None, unpooled=key.unpooled)
+
+
+def _embed(
+    encoder: Encoder, key: StoreKey, batch_tokens: int | None, graph: Graph | None, tokens: ModelInputs
+) -> NDArray[np.float32]:
+    pooling = cast(Pooling, key.pooling)
+    return embed_layers(encoder, tokens, pooling=pooling, batch_tokens=batch_tokens, dim=key.dim, graph=graph)
+
+
+def _with_first(tokenized: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, NDArray[np.intp]]]:
+    """Yield the tokens of each shard, with the rows of the first texts with the same tokens, perhaps in earlier ones.
+
+    Memory holds 24 bytes for each distinct text so far.
+    """
+    digests, firsts, n = digest_array([]), np.zeros(0, dtype=np.intp), 0
+    for tokens in tokenized:
+        new, at, number = np.unique(tokens.digests, return_index=True, return_inverse=True)
+        rows, places = n + at, np.searchsorted(digests, new)
+        again = np.append(digests, b"")[places] == new
+        rows[again] = firsts[places[again]]
+        digests = np.insert(digests, places[~again], new[~again])
+        firsts = np.insert(firsts, places[~again], rows[~again])
+        n += len(tokens.digests)
+        yield tokens, rows[number]
+
+
+def _other_texts(
+    texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], RowsOf]], layers: NDArray[np.float32]
+) -> NDArray[np.intp]:
+    """Copy stored embeddings of texts into (layer, text, feature) `layers`; return the numbers of the other texts."""
+    rest = np.arange(len(texts))
+    for stored, find_rows in embedded:
+        rows = find_rows(take_texts(texts, rest))
+        for layer, values in enumerate(stored):
+            layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
+        rest = rest[rows < 0]
+    return rest
+
+
+def embed_elsewhere(writer: ShardWriter, shared: SharedModel, texts: Sequence[str], workers: Workers) -> None:
+    """Embed the pending shards in other processes; a killed node loses only its current shards."""
+    directory, manifest = writer.place
+    setting = shared, directory.absolute(), manifest
+    plan: Plan[tuple[int, int, int], StoredFile] = Plan(
+        jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},
+        sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
+        unit="texts",
+    )
+    with make_crew(_embedding, setting, workers, most=len(plan.jobs)) as crew:
+        for (_, start, stop), answer in execute(plan, crew):
+            if isinstance(answer, LostWorkerError):
+                raise WorkerError(f"texts {start} to {stop}: {answer}")
+            if isinstance(answer, LayerProbeError):
+                raise answer
+            writer.note(answer)
+
+
+def _embedding(
+    setting: tuple[SharedModel, Path, Manifest], share: Share
+) -> Callable[[tuple[int, list[str]]], StoredFile]:
+    """Return a function that embeds and writes a shard, for a model, a folder and a manifest."""
+    shared, directory, manifest = setting
+    shared.take_over(share)
+    encoder, key = shared.encoder, manifest.key
+    try:
+        graph = backend_graph(encoder, shared.checkpoint)
+    except ModelError as error:  # the model loads where the command runs
+        raise WorkerError(str(error)) from error
+
+    def written(shard: tuple[int, list[str]]) -> StoredFile:
+        index, texts = shard
+        tokens = _tokenize(encoder, texts, key)
+        layers = _embed(encoder, key, shared.asked.batch_tokens, graph, tokens)
+        return write_shard(directory, manifest, index, layers, n_cut=tokens.n_truncated)
+
+    return written

@@ -5,61 +5,57 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import one_layer
-from layerprobe.context import part
 from layerprobe.encoders.backends import TORCH
-from layerprobe.encoders.batching import ModelInputs, digest_array
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.graphs import Graph, backend_graph
+from layerprobe.encoders.failures import model_errors
+from layerprobe.encoders.graphs import backend_graph
 from layerprobe.encoders.identity import ModelLike, Resolved, resolve
 from layerprobe.encoders.loading import SharedModel, choose_workers, first_use, load
 from layerprobe.encoders.model import Model, ModelDescription, Pooling
-from layerprobe.errors import (
-    DamagedStoreError,
-    DataError,
-    DegenerateLayerError,
-    LayerProbeError,
-    LostWorkerError,
-    MisalignedSamplesError,
-    ModelError,
-    WorkerError,
-)
-from layerprobe.extraction.check import reading_cautions
-from layerprobe.extraction.embed import ahead, embed_layers, embedding_width
+from layerprobe.errors import DamagedStoreError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.extraction.check import with_tokens
+from layerprobe.extraction.embed import RowsOf, embed_elsewhere, embed_shards, embedding_width
 from layerprobe.files.atomic import readable_size
-from layerprobe.files.images import prompted, readable_as
-from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
+from layerprobe.files.images import caption_texts, readable_as
 from layerprobe.files.serialisation import from_dict, to_dict
-from layerprobe.jobs.crew import HERE, Plan, Share, Workers, execute, make_crew
-from layerprobe.names import counted, short_name, some
+from layerprobe.jobs.crew import HERE, Workers
+from layerprobe.names import short_name
 from layerprobe.results.shown import Estimate
 from layerprobe.similarity.checks import constant_layer, rounding
-from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
-from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
+from layerprobe.store.manifest import Manifest, StoreKey, sample_ids, texts_digest
+from layerprobe.store.shards import StoredEmbeddings, StoredLayer
 from layerprobe.store.store import Store
 from layerprobe.tasks.cells import without_surrogates
+from layerprobe.tasks.quality import (
+    DataQuality,
+    checked_texts,
+    distinct_texts,
+    take_texts,
+    task_quality,
+    text_quality,
+    unwrap_texts,
+)
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
 logger = logging.getLogger(__name__)
 
 # Rows in memory at a time.
 TEXTS_A_PASS = 4096
+# Most texts whose reading by the tokenizer is examined when no table was requested.
+FEW = 64
 
 ItemsOf = TypeVar("ItemsOf", bound=Items)
 
 PLAIN = Model(pooling="mean", prompt="")
 """Default pooling and prompt for models without a configuration."""
-EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn", "store_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -104,7 +100,7 @@ class Embeddings:
     @property
     def texts(self) -> Sequence[str]:
         """The texts as requested, one per row; `distinct` are the embedded ones."""
-        return self.distinct if self._places is None else _taken(self.distinct, self._places)
+        return self.distinct if self._places is None else take_texts(self.distinct, self._places)
 
     def __len__(self) -> int:
         return len(self.distinct if self._places is None else self._places)
@@ -193,10 +189,6 @@ class Embeddings:
         return self.layer(layer)[[rows[text if text in rows else f"query: {text}"] for text in texts]]
 
 
-RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
-"""Function from texts to the row of each, -1 for missing ones."""
-
-
 def _row_finder(texts: Sequence[str]) -> RowsOf:
     """Return a function that finds rows of texts by ids, which are built on first use with 16 bytes each."""
 
@@ -217,28 +209,175 @@ def _row_finder(texts: Sequence[str]) -> RowsOf:
     return find_rows
 
 
-class Read(NamedTuple):
-    """Texts as a model reads them: queries and documents already begin with their prompts."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Extraction:
+    """Texts as a model reads them, whose embeddings come from the store or from a forward pass.
 
+    Queries and documents already begin with their prompts: no text gets a prompt twice.
+    """
+
+    checkpoint: Resolved
     texts: Sequence[str]
-    model: Resolved
-    """The model for these texts: with another prompt if theirs are in the texts."""
     bare: Sequence[str]
     """See `Embeddings`."""
-    prompts: tuple[str, ...] = ()
-    """Prompts at the beginning of the texts."""
+    prompt: str
+    """Prompt that is put before every text."""
+    prompts: tuple[str, ...]
+    """That prompt, or those at the beginning of the texts."""
     earlier: tuple[Sequence[str], ...] = ()
     """Other texts that may be in the store: those they share are not embedded again."""
 
-    def drawn(self, n: int, *, before: int = 0) -> Read:
+    @classmethod
+    def of(cls, checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Extraction:
+        """Return texts, items or all texts of a task as a model reads them."""
+        data = data.split("all") if isinstance(data, Task) else data
+        if not isinstance(data, Items):
+            prompt = checkpoint.prompt
+            return cls(checkpoint=checkpoint, texts=data, bare=data, prompt=prompt, prompts=(prompt,))
+        items, prompt = _with_prompts(data, checkpoint)
+        texts, bare = items.texts, data.with_prompts("", "").texts
+        if len(bare) != len(texts):  # a query is also a document: with prompts, these are two texts
+            bare = data.with_prompts("query: ", "document: ").texts
+        prompts = tuple(filter(None, items.prompts or ())) or (prompt,)
+        return cls(checkpoint=checkpoint, texts=texts, bare=bare, prompt=prompt, prompts=prompts)
+
+    def of_texts(self, texts: Sequence[str], *, earlier: tuple[Sequence[str], ...] = ()) -> Extraction:
+        """Return the extraction of other texts that begin with the same prompts."""
+        return replace(self, texts=texts, bare=texts, earlier=earlier)
+
+    def drawn(self, n: int, *, before: int = 0) -> Extraction:
         """Return `n` of the texts, drawn at random, including those drawn for `before`; all in order."""
         order = np.random.default_rng(0).permutation(len(self.texts))
-        fewer = (_taken(self.texts, order[:before]),) if before else ()
+        fewer = (take_texts(self.texts, order[:before]),) if before else ()
         if n >= len(self.texts):
-            return self._replace(earlier=fewer)
-        texts = _taken(self.texts, order[:n])
-        bare = texts if self.bare is self.texts else _taken(self.bare, order[:n])
-        return self._replace(texts=texts, bare=bare, earlier=(self.texts, *fewer))
+            return replace(self, earlier=fewer)
+        texts = take_texts(self.texts, order[:n])
+        bare = texts if self.bare is self.texts else take_texts(self.bare, order[:n])
+        return replace(self, texts=texts, bare=bare, earlier=(self.texts, *fewer))
+
+    def embed(
+        self,
+        *,
+        whole: Sequence[str] = (),
+        on_plan: Callable[[Estimate], None] | None = None,
+        workers: Workers = HERE,
+        look: bool = True,
+    ) -> Embeddings:
+        """Return the embeddings of the texts, or of the `whole` they belong to if that is in the store.
+
+        Without `look` the tokenizer's reading of the texts is not checked.
+        """
+        checkpoint, options = self.checkpoint, self.checkpoint.asked
+        encoder = first_use(checkpoint)
+        store, stored = Store(options.cache_dir), None
+        for distinct in (whole, self.texts) if whole else (self.texts,):
+            key = self._key(distinct)
+            if (stored := _open(store, key)) is not None:
+                break
+        if stored is None:
+            encoder = encoder or load(checkpoint)
+            # a graph pools all tokens
+            graph = None if options.backend == TORCH or key.unpooled else backend_graph(encoder, checkpoint)
+            backend = TORCH if graph is None else graph.backend
+            if on_plan is not None:
+                on_plan(_plan(store, key, encoder, len(distinct)))
+            size = replace(encoder.description, hidden_size=embedding_width(encoder, key.dim))
+            slow = "padding would change the states: texts were batched by equal length"
+            description = {
+                "model": to_dict(size),
+                "warnings": [] if encoder.padding_invariant else [slow],
+                "max_length": encoder.limit(checkpoint.max_length),
+                "backend": backend,
+            }
+            with store.writer(
+                key, texts=distinct, n_layers=size.n_layers, width=size.hidden_size, description=description
+            ) as writer:
+                if workers.executor == "here":
+                    embed_shards(
+                        writer,
+                        key,
+                        encoder,
+                        distinct,
+                        batch_tokens=options.batch_tokens,
+                        graph=graph,
+                        stored=self._stored_earlier(store),
+                    )
+                else:
+                    by_backend = checkpoint.with_options(backend=backend)
+                    shared = SharedModel(by_backend, items=readable_as(distinct), workers=workers)
+                    embed_elsewhere(writer, shared, distinct, workers)
+                stored = writer.finish()
+        layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
+        end_token = checkpoint.recipe.end_token
+        return Embeddings(
+            # the user's current name for the model: a moved folder has the same fingerprint
+            model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **checkpoint.naming),
+            pooling=checkpoint.pooling,
+            distinct=distinct,
+            bare=self.bare if distinct is self.texts else distinct,
+            stored=stored,
+            store=store,
+            fingerprint=key.fingerprint,
+            settings=self._unusual_settings() | ({"end_token": end_token} if end_token else {}),
+            warnings=(
+                *(reading_cautions(checkpoint, distinct) if look else ()),
+                *self._warnings(stored.manifest),
+                *left_out_layers(checkpoint.label, checkpoint.pooling, layers, stored.n_layers),
+            ),
+            _rows=_row_finder(distinct),
+            first_layer=layers.start,
+            collapsed=stored.n_layers - layers.stop,
+        )
+
+    def _key(self, texts: Sequence[str]) -> StoreKey:
+        checkpoint, options, recipe = self.checkpoint, self.checkpoint.asked, self.checkpoint.recipe
+        return StoreKey(
+            **checkpoint.store_identity,
+            pooling=checkpoint.pooling,
+            max_length=checkpoint.max_length or 0,
+            dtype=checkpoint.dtype,
+            norm=options.norm,
+            prompt=self.prompt,
+            texts_digest=texts_digest(texts),
+            store_dtype=options.store_dtype,
+            dim=recipe.dim,
+            unpooled=() if recipe.include_prompt else tuple(filter(None, self.prompts)),
+        )
+
+    def _stored_earlier(self, store: Store) -> list[tuple[list[StoredLayer], RowsOf]]:
+        """Return the layers in the store of the other texts, and functions that find their rows."""
+        entries = ((_open(store, self._key(texts)), texts) for texts in self.earlier)
+        return [
+            ([entry.rows(layer) for layer in range(entry.n_layers)], _row_finder(texts))
+            for entry, texts in entries
+            if entry is not None
+        ]
+
+    def _unusual_settings(self) -> dict[str, str]:
+        """Return the options that affect the numbers and differ from those of a model without a configuration."""
+        checkpoint, options = self.checkpoint, self.checkpoint.asked
+        used = {
+            "pooling": checkpoint.pooling,
+            "max_length": checkpoint.max_length,
+            "prompt": self.prompt,
+            "dtype": options.dtype,
+            "norm": options.norm,
+            "attn": options.attn,
+            "store_dtype": options.store_dtype,
+        }
+        return {name: str(value) for name, value in used.items() if value != getattr(PLAIN, name)}
+
+    def _warnings(self, manifest: Manifest) -> list[str]:
+        """Return the warnings of stored embeddings, with the model's current name, because it can have moved."""
+        checkpoint, warnings = self.checkpoint, []
+        if manifest.n_cut:
+            limit = manifest.description["max_length"]
+            warnings.append(
+                f"{manifest.n_cut} of {manifest.n_rows} texts were cut at {limit} tokens for {checkpoint.label}"
+            )
+        warnings += [f"{warning} for {checkpoint.label}" for warning in manifest.description["warnings"]]
+        notes = [note for prompt in self.prompts for note in checkpoint.recipe.notes(checkpoint.pooling, prompt)]
+        return warnings + [f"{checkpoint.label} is read with {note}" for note in dict.fromkeys(notes)]
 
 
 def extract(
@@ -270,92 +409,40 @@ def extract(
     checkpoint = resolve(model, items=readable_as(distinct))
     options = checkpoint.asked
     machines = choose_workers(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    read = make_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
-    embeddings = extract_read(read, on_plan=on_plan, workers=machines)
+    extraction = Extraction.of(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
+    embeddings = extraction.embed(on_plan=on_plan, workers=machines)
     if isinstance(texts, Task | Items) or len(listed) == len(distinct):
         return embeddings
     return replace(embeddings, _places=embeddings.rows(listed))
 
 
-def make_read(checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Read:
-    """Return texts as a model reads them, and the model for that: no text gets a prompt twice."""
-    if isinstance(data, Task):
-        data = data.split("all")
-    if not isinstance(data, Items):
-        return Read(data, checkpoint, data)
-    items, model = _with_prompts(data, checkpoint)
-    texts, bare = items.texts, data.with_prompts("", "").texts
-    if len(bare) != len(texts):  # a query is also a document: with prompts, these are two texts
-        bare = data.with_prompts("query: ", "document: ").texts
-    return Read(texts, model, bare, tuple(filter(None, items.prompts or ())))
+def data_quality(checkpoint: Resolved, data: Task | Sequence[str], *, split: TextSplit = "all") -> DataQuality:
+    """Return the problems of texts or of a split of a task, and how a model's tokenizer reads them.
 
-
-def extract_read(
-    read: Read,
-    *,
-    whole: Sequence[str] = (),
-    on_plan: Callable[[Estimate], None] | None = None,
-    workers: Workers = HERE,
-    look: bool = True,
-) -> Embeddings:
-    """Return the embeddings of texts, or of the `whole` they belong to if that is in the store.
-
-    Without `look` the tokenizer's reading of the texts is not checked.
+    The model's weights are not loaded.
     """
-    model = read.model
-    encoder = first_use(model)
-    store, stored = Store(model.asked.cache_dir), None
-    prompts = read.prompts or (model.prompt,)
-    for distinct in (whole, read.texts) if whole else (read.texts,):
-        key = _store_key(model, distinct, prompts)
-        if (stored := _open(store, key)) is not None:
-            break
-    if stored is None:
-        encoder = encoder or load(model)
-        # a graph pools all tokens
-        graph = None if model.asked.backend == TORCH or key.unpooled else backend_graph(encoder, model)
-        if on_plan is not None:
-            on_plan(_plan(store, key, encoder, len(distinct)))
-        if workers.executor == "here":
-            entries = ((_open(store, _store_key(model, others, prompts)), others) for others in read.earlier)
-            embedded = [
-                ([entry.rows(layer) for layer in range(entry.n_layers)], _row_finder(others))
-                for entry, others in entries
-                if entry is not None
-            ]
-            stored = _embed_and_store(store, key, encoder, distinct, model, graph=graph, stored=embedded)
-        else:
-            with _writer(store, key, encoder, distinct, model, graph) as writer:
-                embed_elsewhere(workers, writer, model.with_options(backend=_backend(graph)), distinct)
-                stored = writer.finish()
-    recipe, pooling = model.recipe, model.pooling
-    settings = {name: value for name, value in model.settled.changed(PLAIN).items() if name in EMBEDDING_OPTIONS}
-    layers = _varying(stored) if len(distinct) > 1 else range(stored.n_layers)
-    warnings = [*(reading_cautions(model, distinct) if look else ())]
-    # add the model's current name, because it can have moved
-    manifest = stored.manifest
-    if manifest.n_cut:
-        limit = manifest.description["max_length"]
-        warnings.append(f"{manifest.n_cut} of {manifest.n_rows} texts were cut at {limit} tokens for {model.label}")
-    warnings += [f"{warning} for {model.label}" for warning in manifest.description["warnings"]]
-    notes = [note for prompt in prompts for note in recipe.notes(pooling, prompt)]
-    warnings += dict.fromkeys(f"{model.label} is read with {note}" for note in notes)
-    warnings += left_out_layers(model.label, pooling, layers, stored.n_layers)
-    return Embeddings(
-        # the user's current name for the model: a moved folder has the same fingerprint
-        model=replace(from_dict(ModelDescription, manifest.description["model"]), **model.naming),
-        pooling=pooling,
-        distinct=distinct,
-        bare=read.bare if distinct is read.texts else distinct,
-        stored=stored,
-        store=store,
-        fingerprint=key.fingerprint,
-        settings=settings | ({"end_token": recipe.end_token} if recipe.end_token else {}),
-        warnings=tuple(warnings),
-        _rows=_row_finder(distinct),
-        first_layer=layers.start,
-        collapsed=stored.n_layers - layers.stop,
-    )
+    if not isinstance(data, Task):
+        return _with_reading(text_quality(data), checkpoint, data)
+    windowed = frozenset(data.split(split).windowed)
+    return _with_reading(task_quality(data), checkpoint, data.texts(split), windowed=windowed)
+
+
+def reading_cautions(checkpoint: Resolved, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return problems of a model's tokenizer with a sample of texts; none for images."""
+    sample = [texts[i] for i in range(0, len(texts), math.ceil(len(texts) / FEW))] if texts else []
+    return (*checkpoint.tokenizer_cautions, *_with_reading(text_quality(()), checkpoint, sample).cautions)
+
+
+def _with_reading(
+    quality: DataQuality, checkpoint: Resolved, texts: Sequence[str], *, windowed: Collection[str] = ()
+) -> DataQuality:
+    if checkpoint.modality == "image":
+        return quality
+    name, limit = checkpoint.label, checkpoint.limit
+    with model_errors(name, "tokenizing"):
+        return with_tokens(
+            quality, checkpoint.tokenizer, caption_texts(texts), limit=limit, model=short_name(name), windowed=windowed
+        )
 
 
 def left_out_layers(model: str, pooling: Pooling, layers: range, n_layers: int) -> list[str]:
@@ -417,90 +504,18 @@ def extract_items(checkpoint: Resolved, items: ItemsOf, *, task: Task | None = N
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    whole = () if task is None else make_read(checkpoint, task).texts
-    return _with_prompts(items, checkpoint)[0], extract_read(make_read(checkpoint, items), whole=whole)
+    whole = () if task is None else Extraction.of(checkpoint, task).texts
+    return _with_prompts(items, checkpoint)[0], Extraction.of(checkpoint, items).embed(whole=whole)
 
 
-def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, Resolved]:
-    """Return items with prompts before queries and documents, and the model for them; other items unchanged."""
+def _with_prompts(items: ItemsOf, model: Resolved) -> tuple[ItemsOf, str]:
+    """Return items with prompts before queries and documents, and the prompt that is still to be put before all."""
     if items.prompts is None:
-        return items, model
+        return items, model.prompt
     query, document = model.retrieval_prompts
     if query == document and items.prompts == (None, None):
-        return items, model.with_options(prompt=query)
-    return items.with_prompts(query, document), model.with_options(prompt="")
-
-
-def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
-    """Return every distinct text, in order, from any input of `checked_texts`."""
-    texts = checked_texts(texts)
-    rows = first_rows(texts, sample_ids(texts))
-    return texts if len(rows) == len(texts) else _taken(texts, rows)
-
-
-def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
-    """Return the texts of a list, a file, a task, or a table with one column.
-
-    Lone surrogates, which no tokenizer reads, become spaces, as in the texts of files; a warning lists them.
-
-    Raises:
-        DataError: If there are no texts, one is empty or not a string, or a single text or a table of several columns
-            was passed instead of a list.
-    """
-    listed = unwrap_texts(texts)
-    texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
-    if not texts:
-        raise DataError("expected texts to embed, got none")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise DataError(f"expected texts, got {text!r} as number {number}: remove it, or convert it to a text")
-        if not text:
-            raise DataError(f"expected texts with words in them, got an empty one as number {number}: remove it")
-    if (whole := without_surrogates(texts)) is not texts:
-        numbers = [number for number, (text, mended) in enumerate(zip(texts, whole, strict=True)) if text != mended]
-        logger.warning(
-            "replaced lone surrogates (halves of characters) by a space in %s: number %s",
-            counted(len(numbers), "text"),
-            some(numbers),
-        )
-        texts = whole
-    return texts
-
-
-def unwrap_texts(data: Any) -> Any:
-    """Return the texts of a file, a task, items, or the only column of a table; anything else unchanged.
-
-    Raises:
-        DataError: If the input is a single text, a table of several columns, or not iterable.
-    """
-    if isinstance(data, Task):
-        data = data.split("all")
-    if isinstance(data, Items | TextFile):
-        return data.texts
-    if isinstance(data, str) and is_path(data) and " " not in data:
-        advice = f"layerprobe.load_texts reads a file{similar_file(data)}"
-        raise DataError(f"expected texts, got the path {data!r}: {advice}")
-    if isinstance(data, str):
-        raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
-    # an Arrow table's `columns` are its cells
-    columns = data if isinstance(data, Mapping) else getattr(data, "column_names", getattr(data, "columns", None))
-    if columns is not None:
-        names = list(columns)
-        if len(names) != 1:
-            column = f": pass one, such as frame[{names[0]!r}], or load_task(frame)" if names else ""
-            raise DataError(
-                f"expected texts, got a table with columns {', '.join(map(str, names)) or 'of none'}{column}"
-            )
-        return unwrap_texts(data[names[0]])
-    if not isinstance(data, Iterable):
-        raise DataError(f"expected a list of texts, got {data!r}")
-    if isinstance(data, Iterator):
-        return tuple(data)
-    return data.to_pylist() if hasattr(data, "to_pylist") else data
-
-
-def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:
-    return texts.take(rows) if isinstance(texts, SpooledTexts) else tuple(texts[row] for row in rows.tolist())
+        return items, query
+    return items.with_prompts(query, document), ""
 
 
 def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
@@ -508,23 +523,6 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return store.open(key)
     except DamagedStoreError:
         return None  # the writer reports and recomputes damaged parts
-
-
-def _store_key(model: Resolved, texts: Sequence[str], prompts: Sequence[str]) -> StoreKey:
-    """Return the key for the embeddings of texts that already have, or are given, these prompts."""
-    options, recipe = model.asked, model.recipe
-    return StoreKey(
-        **model.store_identity,
-        pooling=model.pooling,
-        max_length=model.max_length or 0,
-        dtype=model.dtype,
-        norm=options.norm,
-        prompt=model.prompt,
-        texts_digest=texts_digest(texts),
-        store_dtype=options.store_dtype,
-        dim=recipe.dim,
-        unpooled=() if recipe.include_prompt else tuple(filter(None, prompts)),
-    )
 
 
 def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> Estimate:
@@ -544,145 +542,3 @@ def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> Estima
             "free": free,
         },
     )
-
-
-def _embed_and_store(
-    store: Store,
-    key: StoreKey,
-    encoder: Encoder,
-    texts: Sequence[str],
-    model: Resolved,
-    graph: Graph | None = None,
-    stored: Sequence[tuple[Sequence[StoredLayer], RowsOf]] = (),
-) -> StoredEmbeddings:
-    """Embed shard by shard; meanwhile the next shard is tokenised and the previous one written.
-
-    Texts with the same tokens get the embedding of the first of them, in any shard.
-    """
-    with _writer(store, key, encoder, texts, model, graph) as writer, ThreadPoolExecutor(1) as background:
-        pending, done = writer.pending, 0
-        n_pending = sum(stop - start for _, start, stop in pending)
-        missing = {index for index, *_ in pending}
-        shards = writer.shards[: max(missing, default=-1) + 1]
-        writes: list[Future[None]] = []
-        parts = (texts[start:stop] for _, start, stop in shards)
-        tokenized = _with_first(ahead(lambda part: _tokenize(encoder, part, model, key), parts))
-        for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
-            if index not in missing:
-                continue
-            how = _passes(model, key)
-            with part(start=done, share=stop - start, whole=n_pending):
-                if stored:
-                    here, size = texts[start:stop], encoder.description
-                    layers = np.empty((size.n_layers, len(here), embedding_width(encoder, key.dim)), dtype=np.float32)
-                    if len(rest := _other_texts(here, stored, layers)):
-                        others = _tokenize(encoder, _taken(here, rest), model, key)
-                        layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
-                else:
-                    layers = embed_layers(encoder, tokens, graph=graph, **how)
-            for write in writes:
-                write.result()
-            inside = np.flatnonzero((first >= start) & (first < np.arange(start, stop)))
-            layers[:, inside] = layers[:, first[inside] - start]
-            layers[:, first < start] = writer.written(first[first < start])
-            writes = [background.submit(writer.write, index, layers, n_cut=tokens.n_truncated)]
-            done += stop - start
-        for write in writes:
-            write.result()
-        return writer.finish()
-
-
-def _with_first(tokenized: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, NDArray[np.intp]]]:
-    """Yield the tokens of each shard, with the rows of the first texts with the same tokens, perhaps in earlier ones.
-
-    Memory holds 24 bytes for each distinct text so far.
-    """
-    digests, firsts, n = digest_array([]), np.zeros(0, dtype=np.intp), 0
-    for tokens in tokenized:
-        new, at, number = np.unique(tokens.digests, return_index=True, return_inverse=True)
-        rows, places = n + at, np.searchsorted(digests, new)
-        again = np.append(digests, b"")[places] == new
-        rows[again] = firsts[places[again]]
-        digests = np.insert(digests, places[~again], new[~again])
-        firsts = np.insert(firsts, places[~again], rows[~again])
-        n += len(tokens.digests)
-        yield tokens, rows[number]
-
-
-def _other_texts(
-    texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], RowsOf]], layers: NDArray[np.float32]
-) -> NDArray[np.intp]:
-    """Copy stored embeddings of texts into (layer, text, feature) `layers`; return the numbers of the other texts."""
-    rest = np.arange(len(texts))
-    for stored, find_rows in embedded:
-        rows = find_rows(_taken(texts, rest))
-        for layer, values in enumerate(stored):
-            layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
-        rest = rest[rows < 0]
-    return rest
-
-
-def _writer(
-    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], model: Resolved, graph: Graph | None
-) -> AbstractContextManager[ShardWriter]:
-    size = replace(encoder.description, hidden_size=embedding_width(encoder, key.dim))
-    slow = "padding would change the states: texts were batched by equal length"
-    description = {
-        "model": to_dict(size),
-        "warnings": [] if encoder.padding_invariant else [slow],
-        "max_length": encoder.limit(model.max_length),
-        "backend": _backend(graph),
-    }
-    return store.writer(key, texts=texts, n_layers=size.n_layers, width=size.hidden_size, description=description)
-
-
-def _passes(model: Resolved, key: StoreKey) -> dict[str, Any]:
-    """Return the arguments of `embed_layers` that describe how a model is run."""
-    return {"pooling": model.pooling, "batch_tokens": model.asked.batch_tokens, "dim": key.dim}
-
-
-def _backend(graph: Graph | None) -> str:
-    return TORCH if graph is None else graph.backend
-
-
-def _tokenize(encoder: Encoder, texts: Sequence[str], model: Resolved, key: StoreKey) -> ModelInputs:
-    return encoder.tokenize(prompted(model.prompt, texts), max_length=model.max_length, unpooled=key.unpooled)
-
-
-def embed_elsewhere(workers: Workers, writer: ShardWriter, checkpoint: Resolved, texts: Sequence[str]) -> None:
-    """Embed the pending shards in other processes; a killed node loses only its current shards."""
-    directory, manifest = writer.place
-    setting = SharedModel(checkpoint, items=readable_as(texts), workers=workers), directory.absolute(), manifest
-    plan: Plan[tuple[int, int, int], StoredFile] = Plan(
-        jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},
-        sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
-        unit="texts",
-    )
-    with make_crew(_embedding, setting, workers, most=len(plan.jobs)) as crew:
-        for (_, start, stop), answer in execute(plan, crew):
-            if isinstance(answer, LostWorkerError):
-                raise WorkerError(f"texts {start} to {stop}: {answer}")
-            if isinstance(answer, LayerProbeError):
-                raise answer
-            writer.note(answer)
-
-
-def _embedding(
-    setting: tuple[SharedModel, Path, Manifest], share: Share
-) -> Callable[[tuple[int, list[str]]], StoredFile]:
-    """Return a function that embeds and writes a shard, for a model, a folder and a manifest."""
-    shared, directory, manifest = setting
-    shared.take_over(share)
-    encoder, model = shared.encoder, shared.checkpoint
-    try:
-        graph = backend_graph(encoder, model)
-    except ModelError as error:  # the model loads where the command runs
-        raise WorkerError(str(error)) from error
-
-    def written(shard: tuple[int, list[str]]) -> StoredFile:
-        index, texts = shard
-        tokens = _tokenize(encoder, texts, model, manifest.key)
-        layers = embed_layers(encoder, tokens, graph=graph, **_passes(model, manifest.key))
-        return write_shard(directory, manifest, index, layers, n_cut=tokens.n_truncated)
-
-    return written

@@ -20,7 +20,7 @@ from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.loading import SharedModel
 from layerprobe.errors import InsufficientMemoryError, TrainingError, option
-from layerprobe.extraction.check import reading_cautions
+from layerprobe.extraction.embeddings import reading_cautions
 from layerprobe.files.atomic import inside, locked, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.outcomes import RunOutputs

@@ -14,11 +14,12 @@ from layerprobe.context import in_parts
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.identity import ModelLike, Resolved, resolve
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, Read, distinct_texts, extract_read, extract_split, make_read
+from layerprobe.extraction.embeddings import Embeddings, Extraction, extract_split
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.readings.reading import READINGS, LayerCurve, Need, Reading
 from layerprobe.similarity.values import LayerDiagnostics
+from layerprobe.tasks.quality import distinct_texts
 from layerprobe.tasks.values import Items, Task
 
 N_ALTERED = 512
@@ -33,9 +34,8 @@ DROPPED = 0.2
 class Source:
     """A model and texts, with cached inputs of readings."""
 
-    checkpoint: Resolved
-    read: Read
-    """Texts to embed, for readings without labels."""
+    extraction: Extraction
+    """The model's texts to embed, for readings without labels."""
     task: Task | None = None
     """Task, for readings with labels."""
     groups: Mapping[str, str] | None = None
@@ -46,9 +46,14 @@ class Source:
     """Number of altered copies of a text."""
 
     @property
+    def checkpoint(self) -> Resolved:
+        """The resolved model."""
+        return self.extraction.checkpoint
+
+    @property
     def texts(self) -> Sequence[str]:
         """The texts that the model embeds."""
-        return self.read.texts
+        return self.extraction.texts
 
     @property
     def n_layers(self) -> int:
@@ -58,7 +63,7 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract_read(self.read._replace(texts=self.texts, bare=self.texts), look=False)
+        return self.extraction.of_texts(self.texts, earlier=self.extraction.earlier).embed(look=False)
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
@@ -67,10 +72,10 @@ class Source:
 
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
-        earlier = [texts for texts in self.read.earlier if len(texts) < len(self.texts)]
+        earlier = [texts for texts in self.extraction.earlier if len(texts) < len(self.texts)]
         copies, *shorter = (text_views(texts, self.n_altered, self.n_views) for texts in (self.texts, *earlier))
         views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
-        embedded = extract_read(self.read._replace(texts=views, bare=views, earlier=tuple(fewer)), look=False)
+        embedded = self.extraction.of_texts(views, earlier=tuple(fewer)).embed(look=False)
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
@@ -155,7 +160,7 @@ def _without_words(text: str, dropped: float, rng: random.Random) -> str:
 
 def read_curves(
     model: ModelLike,
-    data: Sequence[str] | Items | Read,
+    data: Sequence[str] | Items,
     names: Collection[str],
     *,
     task: Task | None = None,
@@ -175,24 +180,30 @@ def read_curves(
     """
     for name in names:
         READINGS.check(name)
-    texts = data.texts if isinstance(data, Items | Read) else distinct_texts(data)
-    readings = {name: READINGS[name] for name in dict.fromkeys((*READINGS, *names)) if name in names} | dict(
-        others or {}
-    )
-    if readable_as(texts) != "text":
+    items = data if isinstance(data, Items) else distinct_texts(data)
+    checkpoint = resolve(model, items=readable_as(items.texts if isinstance(items, Items) else items))
+    extraction = Extraction.of(checkpoint, items)
+    source = Source(extraction=extraction, task=task, groups=groups, n_altered=n_altered)
+    return source_curves(source, names, others=others)
+
+
+def source_curves(
+    source: Source, names: Collection[str], *, others: Mapping[str, Reading] | None = None
+) -> dict[str, LayerCurve]:
+    """Return the curves of a source by the names of readings, see `read_curves`."""
+    ordered = dict.fromkeys((*READINGS, *names))
+    readings = {name: READINGS[name] for name in ordered if name in names} | dict(others or {})
+    if readable_as(source.texts) != "text":
         readings = {name: reading for name, reading in readings.items() if reading.needs != "views"}
         if names and not readings:
             raise DataError(f"{', '.join(names)} drops words, so it needs texts: got images")
     needs = {reading.needs: name for name, reading in readings.items()}
-    if "labels" in needs and task is None:
+    if "labels" in needs and source.task is None:
         raise DataError(f"expected a task for {needs['labels']}, got texts alone")
     if "reference" in needs:
         raise DataError(f"{needs['reference']} needs a reference: use compare")
-    if "views" in needs and len(set(texts)) == 1:
+    if "views" in needs and len(set(source.texts)) == 1:
         raise DataError("expected at least two texts, to compare their copies, got one")
-    checkpoint = resolve(model, items=readable_as(texts))
-    read = data if isinstance(data, Read) else make_read(checkpoint, data if isinstance(data, Items) else texts)
-    source = Source(checkpoint=checkpoint, read=read, task=task, groups=groups, n_altered=n_altered)
     computed = {name: reading.compute for name, reading in readings.items() if reading.compute is not None}
     curves = dict(zip(computed, in_parts(lambda compute: compute(source), computed.values()), strict=True))
     available = {

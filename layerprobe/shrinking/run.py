@@ -24,8 +24,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.errors import DataError, option
-from layerprobe.extraction.check import missing_sentence, reading_cautions
-from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.extraction.check import missing_sentence
+from layerprobe.extraction.embeddings import extract, reading_cautions
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
@@ -70,6 +70,7 @@ from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.explored import ItemSource
 from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.quality import distinct_texts
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile
 

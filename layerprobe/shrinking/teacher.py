@@ -40,7 +40,6 @@ from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.vocabulary import tokenizer_rules
 from layerprobe.errors import DataError, UnsupportedArchitectureError, another_folder
 from layerprobe.extraction.embed import run_in_halves, token_cap
-from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.atomic import folder_errors, new_folder
 from layerprobe.files.images import prompted
 from layerprobe.files.serialisation import digest
@@ -51,6 +50,7 @@ from layerprobe.shrinking.values import CORPUS, Removal, Size, read_size
 from layerprobe.similarity.checks import unit_rows
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS, Kind, Learning
+from layerprobe.tasks.quality import distinct_texts
 from layerprobe.tasks.values import Items, Task
 from layerprobe.versions import REMOVALS_VERSION
 

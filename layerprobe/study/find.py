@@ -31,7 +31,7 @@ from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.loading import SharedModel, choose_workers, leave_gpus
 from layerprobe.encoders.timing import timed
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.extraction.embeddings import extract_read, layer_span, left_out_layers, make_read
+from layerprobe.extraction.embeddings import Extraction, layer_span, left_out_layers
 from layerprobe.finetuning.outcomes import (
     RunItems,
     difference,
@@ -54,7 +54,7 @@ from layerprobe.names import short_name
 from layerprobe.prediction.rule import rule_curves
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
-from layerprobe.readings.source import read_curves
+from layerprobe.readings.source import Source, source_curves
 from layerprobe.results.shown import Estimate, OneLayer, mask_left_out, together
 from layerprobe.scoring.score import ScoredModel, check_different, score_split, untrained_layers
 from layerprobe.search.ask import LayerSearch, SearchState, initial_evidence
@@ -368,11 +368,12 @@ class _ModelRuns:
         runs.sets += self.sets
         checked = drawn_from(task, (CHECKED_EXAMPLES,) * 3)
         self.checked = checked.split("all")
-        read = read_curves(checkpoint, self.checked, _readings(task))
+        extraction, *others = (Extraction.of(one, self.checked) for one in (checkpoint, *references))
+        read = source_curves(Source(extraction=extraction), _readings(task))
         self.comparison = None
         if references:
-            embedded, *others = (extract_read(make_read(one, self.checked)) for one in (checkpoint, *references))
-            self.comparison = compare_all(embedded, others, device=checkpoint.asked.device)
+            embedded = [one.embed() for one in others]
+            self.comparison = compare_all(extraction.embed(), embedded, device=checkpoint.asked.device)
         first_layer = max(read[SELF_CKA].first_layer - 1, 0)  # such a curve begins one layer later
         collapsed = range(read[SELF_CKA].layers.stop, self.n_blocks + 1)
         self.prediction = _predicted(
@@ -525,8 +526,9 @@ class _ModelRuns:
         """Return the test scores by layer before any fine-tuning; None if there are none."""
         checkpoint = self.model.checkpoint
         if self.by_cosines:  # texts embedded for the readings are not embedded again
-            checked, whole = make_read(checkpoint, self.checked).texts, make_read(checkpoint, self.task).texts
-            extract_read(make_read(checkpoint, self.task.test)._replace(earlier=(checked,)), whole=whole)
+            whole = Extraction.of(checkpoint, self.task).texts
+            extraction = Extraction.of(checkpoint, self.task.test)
+            replace(extraction, earlier=(Extraction.of(checkpoint, self.checked).texts,)).embed(whole=whole)
         try:
             scored = score_split(checkpoint, self.task, split="test")
         except DataError:

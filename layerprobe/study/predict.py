@@ -23,8 +23,7 @@ from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
 from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.extraction.check import data_quality, tokenizer_cautions
-from layerprobe.extraction.embeddings import distinct_texts, extract_read, make_read, unwrap_texts
+from layerprobe.extraction.embeddings import Extraction, data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
@@ -33,7 +32,7 @@ from layerprobe.prediction.rules import check_depth, plateau_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve
-from layerprobe.readings.source import N_ALTERED, read_curves
+from layerprobe.readings.source import N_ALTERED, Source, source_curves
 from layerprobe.scoring.score import score_split, zero_shot
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity import measures
@@ -42,7 +41,7 @@ from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.stats.crossed import item_covariance
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.quality import DataQuality
+from layerprobe.tasks.quality import DataQuality, distinct_texts, unwrap_texts
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
@@ -103,7 +102,8 @@ def predict(
             three blocks, or there are fewer than four texts.
         LayerProbeError: If the model cannot be loaded, or its layers cannot be compared.
     """
-    task, data = (data, data) if isinstance(data, Task) else (None, unwrap_texts(data))
+    task = data if isinstance(data, Task) else None
+    data = unwrap_texts(data) if task is None else task
     check_choice(split, TextSplit, name="split")
     items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
@@ -112,14 +112,14 @@ def predict(
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
-    read = [make_read(source, items) for source in (checkpoint, *bases)]
+    extractions = [Extraction.of(one, items) for one in (checkpoint, *bases)]
     by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # rules on CKA differ by reference
     rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
-        drawn = [texts_read.drawn(n, before=before) for texts_read in read]
+        drawn, *drawn_of_bases = (extraction.drawn(n, before=before) for extraction in extractions)
         with part(start=0, share=EMBEDDED, whole=1):
-            embedded = extract_read(drawn[0], look=False)  # all texts were checked above
-            others = [*in_parts(extract_read, drawn[1:])]
+            embedded = drawn.embed(look=False)  # all texts were checked above
+            others = [*in_parts(Extraction.embed, drawn_of_bases)]
         compared = compare_all(
             embedded,
             others or [embedded],
@@ -131,7 +131,8 @@ def predict(
         names = [name for name in rule_curves(rule) if name != CKA]
         n_altered = max(n, 2) if rule_curves(rule) in STEADY else N_ALTERED
         with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-            curves = read_curves(checkpoint, drawn[0], names, task=task, groups=groups, n_altered=n_altered)
+            source = Source(extraction=drawn, task=task, groups=groups, n_altered=n_altered)
+            curves = source_curves(source, names)
         drops = [
             predict_drop(comparison, rule=name, curves=curves) for comparison, name in zip(compared, rules, strict=True)
         ]
@@ -149,7 +150,7 @@ def predict(
         drops = [mark_unreadable(drop, quality, n_blocks=embedded.model.n_blocks) for drop in drops]
     drops = [with_text_count(drop, n, len(texts)) for drop in drops]
     warnings = [
-        *tokenizer_cautions(checkpoint),
+        *checkpoint.tokenizer_cautions,
         *quality.cautions,
         *(warning for embeddings in (embedded, *others) for warning in embeddings.warnings),
         *label_warnings,
@@ -215,16 +216,16 @@ def score_untrained(
         return scores, embeddings.warnings
     task = checked_task(task)
     items, order = task.split("validation"), np.random.default_rng(0).permutation(len(task.split("validation")))
-    earlier = [make_read(checkpoint, task).texts, make_read(checkpoint, items).texts]
+    earlier = [Extraction.of(checkpoint, task).texts, Extraction.of(checkpoint, items).texts]
     for n in doubled(FEW_ITEMS, len(items)):
         part = replace(task, validation=items.take(sorted(order[:n].tolist())))
-        read = make_read(checkpoint, part.validation)
-        embeddings = extract_read(read._replace(earlier=tuple(earlier)))
+        extraction = Extraction.of(checkpoint, part.validation)
+        embeddings = replace(extraction, earlier=tuple(earlier)).embed()
         with settings(by_item=True):
             scores = zero_shot(embeddings, part, split="validation")
         if settled(scores, drop):
             break
-        earlier.append(read.texts)
+        earlier.append(extraction.texts)
     floor = kind.floors(part.validation).get(task.primary)
     drawn = (n, len(items)) if n < len(items) else None
     return replace(scores, influences=(), floor=floor, n_items=drawn), embeddings.warnings

@@ -1,18 +1,27 @@
-"""Quality checks of texts before any computation. Knows no tokenizer and no model.
+"""Texts before any computation: checks of what is passed, distinct texts, and their quality. Knows no tokenizer.
 
 `layerprobe.extraction.check` computes how a tokenizer reads them; its values are here.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from layerprobe.errors import unreliable
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError, unreliable
 from layerprobe.files.images import readable_as
+from layerprobe.files.inputs import SpooledTexts, is_path, similar_file
 from layerprobe.files.serialisation import RARE
+from layerprobe.names import counted, some
 from layerprobe.results.table import Table, named_values
-from layerprobe.tasks.cells import plain
-from layerprobe.tasks.values import Task
+from layerprobe.store.manifest import first_rows, sample_ids
+from layerprobe.tasks.cells import plain, without_surrogates
+from layerprobe.tasks.values import Items, Task, TextFile
+
+logger = logging.getLogger(__name__)
 
 UNREADABLE = 0.25
 """Share of characters in unknown tokens above which a model cannot read texts. Measured: below 0.001 for MiniLM
@@ -122,3 +131,79 @@ def text_quality(texts: Sequence[str]) -> DataQuality:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.{1 if 0 < share < 0.1 else 0}f} %"
+
+
+# ---- texts to embed --------------------------------------------------------------------------------------
+
+
+def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
+    """Return every distinct text, in order, from any input of `checked_texts`."""
+    texts = checked_texts(texts)
+    rows = first_rows(texts, sample_ids(texts))
+    return texts if len(rows) == len(texts) else take_texts(texts, rows)
+
+
+def checked_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
+    """Return the texts of a list, a file, a task, or a table with one column.
+
+    Lone surrogates, which no tokenizer reads, become spaces, as in the texts of files; a warning lists them.
+
+    Raises:
+        DataError: If there are no texts, one is empty or not a string, or a single text or a table of several columns
+            was passed instead of a list.
+    """
+    listed = unwrap_texts(texts)
+    texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
+    if not texts:
+        raise DataError("expected texts to embed, got none")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"expected texts, got {text!r} as number {number}: remove it, or convert it to a text")
+        if not text:
+            raise DataError(f"expected texts with words in them, got an empty one as number {number}: remove it")
+    if (whole := without_surrogates(texts)) is not texts:
+        numbers = [number for number, (text, mended) in enumerate(zip(texts, whole, strict=True)) if text != mended]
+        logger.warning(
+            "replaced lone surrogates (halves of characters) by a space in %s: number %s",
+            counted(len(numbers), "text"),
+            some(numbers),
+        )
+        texts = whole
+    return texts
+
+
+def unwrap_texts(data: Any) -> Any:
+    """Return the texts of a file, a task, items, or the only column of a table; anything else unchanged.
+
+    Raises:
+        DataError: If the input is a single text, a table of several columns, or not iterable.
+    """
+    if isinstance(data, Task):
+        data = data.split("all")
+    if isinstance(data, Items | TextFile):
+        return data.texts
+    if isinstance(data, str) and is_path(data) and " " not in data:
+        advice = f"layerprobe.load_texts reads a file{similar_file(data)}"
+        raise DataError(f"expected texts, got the path {data!r}: {advice}")
+    if isinstance(data, str):
+        raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
+    # an Arrow table's `columns` are its cells
+    columns = data if isinstance(data, Mapping) else getattr(data, "column_names", getattr(data, "columns", None))
+    if columns is not None:
+        names = list(columns)
+        if len(names) != 1:
+            column = f": pass one, such as frame[{names[0]!r}], or load_task(frame)" if names else ""
+            raise DataError(
+                f"expected texts, got a table with columns {', '.join(map(str, names)) or 'of none'}{column}"
+            )
+        return unwrap_texts(data[names[0]])
+    if not isinstance(data, Iterable):
+        raise DataError(f"expected a list of texts, got {data!r}")
+    if isinstance(data, Iterator):
+        return tuple(data)
+    return data.to_pylist() if hasattr(data, "to_pylist") else data
+
+
+def take_texts(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:
+    """Return some of the texts, in the order of their rows."""
+    return texts.take(rows) if isinstance(texts, SpooledTexts) else tuple(texts[row] for row in rows.tolist())

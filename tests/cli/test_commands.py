@@ -368,7 +368,7 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     def refuse(*args: object, **kwargs: object) -> None:
         raise DataError("work has begun")
 
-    monkeypatch.setattr("layerprobe.study.predict.extract_read", refuse)
+    monkeypatch.setattr("layerprobe.study.predict.Extraction.embed", refuse)
     read = ("-t", path, "--format", "delimiter=semicolon")
     done = layerprobe("predict", pair[0], *read)
     assert done.code == 1

