@@ -12,7 +12,7 @@ import layerprobe as lp
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.errors import DataError
-from layerprobe.extraction import embeddings
+from layerprobe.extraction import embed as extraction_pass
 from layerprobe.extraction.embeddings import Extraction, extract
 from layerprobe.readings.source import text_views
 from layerprobe.results import words
@@ -33,13 +33,13 @@ TEXTS = lp.embedded_task(train=2, validation=2, test=150).texts("test")
 def embedded(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """How many texts each pass embeds."""
     passes: Counter[int] = Counter()
-    embed = embeddings.embed_layers
+    embed = extraction_pass.embed_layers
 
     def counted(encoder: Encoder, texts: Any, **how: Any) -> Any:
         passes["texts"] += len(texts.lengths)
         return embed(encoder, texts, **how)
 
-    monkeypatch.setattr(embeddings, "embed_layers", counted)
+    monkeypatch.setattr(extraction_pass, "embed_layers", counted)
     return passes
 
 
