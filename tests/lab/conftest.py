@@ -4,11 +4,11 @@ import pytest
 
 from layerprobe.lab.results import RecipeResult
 from layerprobe.lab.run import run_recipe
-from tests.cli.conftest import layerprobe
+from tests.cli.conftest import layerprobe, pairs_file
 from tests.lab.recipes import SMALL, whole_chain, write_data
 from tests.models import save_tiny
 
-__all__ = ["layerprobe"]
+__all__ = ["layerprobe", "pairs_file"]
 
 
 @pytest.fixture(scope="session")

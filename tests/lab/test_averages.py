@@ -77,12 +77,6 @@ def test_two_layers_are_averaged_on_the_line(scans: dict[str, Runs]) -> None:
     assert (result.gain.n_items, result.gain.n_seeds) == (32, 2)
 
 
-def test_one_seed_has_an_interval_over_items_alone(scans: dict[str, Runs]) -> None:
-    result = averaged("sts", of(scans["sts"], (1, 3), (0,)))
-    assert result.gain is not None
-    assert result.gain.seeds_error is None
-
-
 def test_the_threshold_is_chosen_anew_on_validation(scans: dict[str, Runs]) -> None:
     task = toy_task_of("paraphrase")
     result = averaged("paraphrase", of(scans["paraphrase"], (2, 3), (0,)))

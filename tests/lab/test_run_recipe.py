@@ -157,22 +157,6 @@ def test_what_is_done_is_read(model: Path, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_recipes_share_the_steps_that_they_begin_with(model: Path, data: Path, tmp_path: Path) -> None:
-    steps = adaptation(data), words(data)
-    run_recipe(chain(model, data, tmp_path, *steps, tasks=(task(data, "words"),), baseline=False))
-    assert stored(chain(model, data, tmp_path, *steps, seeds=(0, 1, 2))) == [(1, 1), (4, 6), (0, 6), (0, 6)]
-
-
-@pytest.mark.slow
-def test_random_weights_are_another_model(model: Path, data: Path, tmp_path: Path) -> None:
-    models = [RecipeModel(name=f"r{seed}", model=Model(str(model), random_init=seed)) for seed in (7, 8)]
-    both = run_recipe(chain(model, data, tmp_path, words(data), models=tuple(models), baseline=False))
-    alone = run_recipe(chain(model, data, tmp_path / "other", words(data), models=(models[1],), baseline=False))
-    assert [row for row in both.rows if row.model == "r8"] == list(alone.rows)
-    assert [row.outcome.scores for row in both.rows if row.model == "r7"] != [row.outcome.scores for row in alone.rows]
-
-
-@pytest.mark.slow
 def test_averages_are_of_each_model_and_task(model: Path, data: Path, tmp_path: Path) -> None:
     averages = [AverageStep(of=of) for of in ("layers", "scans", "seeds", "models")]  # type: ignore[arg-type]
     models = [RecipeModel(name=name, model=Model(str(model), random_init=at)) for at, name in enumerate("ab")]
@@ -187,11 +171,6 @@ def test_averages_are_of_each_model_and_task(model: Path, data: Path, tmp_path: 
     ]
     assert found.averages[0].gain is not None
     assert found.averages[0].gain.n_seeds == 2
-
-
-def test_one_seed_has_an_interval_over_items_alone(model: Path, data: Path, tmp_path: Path) -> None:
-    result = run_recipe(chain(model, data, tmp_path, words(data), seeds=(4,)))
-    assert result.facts["added"].over == ("24 pairs",)
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(3.0, "decided"), (-3.0, "failed"), (0.5, "undecided")])

@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.embedded import embedded_task
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab import run as module
@@ -133,27 +133,6 @@ def test_a_loss_that_is_not_finite_leaves_out_that_model_alone(
         "s-rtd-seed0": {"mlm twin, same seed"},
         "s-rtd-seed1": {"mlm twin, other seed"},
     }
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_fine_tuned_is_still_a_reference(
-    result: RecipeResult, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, referred = module.zoo_entry, dict[str, list[str]]()
-
-    def failing(model: Any, references: Any, *arguments: Any, **values: Any) -> Any:
-        referred[values["name"]] = list(references)
-        if values["name"] == "s-mlm-seed0":
-            raise TrainingError("the loss became nan")
-        return whole(model, references, *arguments, **values)
-
-    monkeypatch.setattr(module, "zoo_entry", failing)
-    out = Path(shutil.copytree(folder, tmp_path / "copy"))
-    fewer = study({"objectives": ("mlm", "rtd")}, budgets={"fast": SMALL.budgets["fast"]})
-    found = run_recipe(fewer, out)
-    assert [entry.name for entry in entries(found)] == ["s-mlm-seed1", "s-rtd-seed0", "s-rtd-seed1"]
-    assert all(set(entry.budgets) == {"fast"} for entry in entries(found))
-    assert referred["s-rtd-seed0"] == ["mlm twin, same seed", "mlm twin, other seed"]
 
 
 def test_a_corpus_smaller_than_a_batch_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -94,11 +94,6 @@ def test_the_highest_is_no_more_too_high_than_is_said(layers: int, correlation: 
     assert np.mean(errors.max(axis=1) > 1.96) > 0.08
 
 
-def test_the_highest_of_one_is_that_one() -> None:
-    assert highest_quantile(np.array([[4.0]]), level=0.95, freedom=20) == pytest.approx(2.086, abs=0.03)
-    assert highest_quantile(np.zeros((3, 3)), level=0.95, freedom=20) == pytest.approx(2.086, abs=1e-3)
-
-
 def test_the_best_layer_reaches_further_down_than_up_and_others_do_not() -> None:
     """On Fisher's scale, where correlations have intervals."""
     (result,) = drawn(150, times=1, kind="scores", folds=1)
@@ -123,10 +118,6 @@ def test_intervals_and_the_set_hold_with_few_samples() -> None:
     assert inside >= 0.93
     assert intervals >= 0.93
     assert of_best >= 0.93
-
-
-def test_one_layer_is_the_best_of_one() -> None:
-    assert state(np.array([1.0]), np.array([[1.0]]), level=0.95, freedom=10) == ((0,), (0.0,))
 
 
 def test_differences_are_not_known_better_than_one_item() -> None:

@@ -1,7 +1,5 @@
 """A trivial answer stands beside every score; where no layer is above it, none is best, sufficient or exported."""
 
-import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,11 +85,3 @@ def test_every_kind_of_target_has_a_floor() -> None:
     assert {metric: each.value for metric, each in found["pairs"].items()} == {"spearman": 0, "pearson": 0}
     assert found["queries"]["recall@10"].value == pytest.approx(25.0)
     assert found["labels"]["average precision"].value == pytest.approx(100 * labels.mean())
-
-
-def test_an_older_answer_has_no_floor() -> None:
-    without = replace(rare(0), floors={})
-    assert (without.floor, without.on_floor) == (None, False)
-    older = json.loads(to_json(without))
-    del older["floors"]
-    assert from_json(Probing, json.dumps(older)) == without

@@ -47,7 +47,7 @@ PRIMARY = {
 def few_sets() -> Iterator[None]:
     """Every set of items that is left out is a fit a layer and fold."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.probes.SETS", 20)
+        patch.setattr("layerprobe.probing.probes.SETS", 4)
         yield
 
 
@@ -82,11 +82,6 @@ def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], k
     assert again.summary == result.summary
 
 
-def test_the_answer_is_the_same_every_time() -> None:
-    first, second = (probe(EMBEDDINGS[:, :3], TARGETS["scores"], weighted_sum=False) for _ in range(2))
-    assert first.layers == second.layers
-
-
 def test_cosines_of_pairs_are_scored_as_they_are(probings: dict[str, Probing]) -> None:
     for number, layer in enumerate(probings["pairs"].layers):
         cosines = cosine_scores(EMBEDDINGS[ROWS[:, 0], number], EMBEDDINGS[ROWS[:, 1], number])
@@ -103,14 +98,6 @@ def test_labels_are_scored_by_their_mean_average_precision() -> None:
     influences = problem.influences(outputs, "average precision")
     assert influences.shape == (N,)
     assert influences.mean() == pytest.approx(0, abs=1e-9)
-
-
-def test_weights_find_the_layers_that_say_most() -> None:
-    embeddings, signal = layered(600, strengths=(0.0, 0.0, 1.0, 0.0))
-    result = probe(embeddings, scores_of(signal), **FEW)
-    assert result.summed is not None
-    assert result.summed.note.endswith(("of layer 0", "of layer 1", "of layer 3"))
-    assert "of layer 2" in result.summed.note.partition(",")[0]
 
 
 def test_layers_that_complement_each_other_are_better_than_one() -> None:
@@ -186,11 +173,6 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     assert result.conclusion.names["layer"] == str(result.best_layer)
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
-
-
-def test_layers_without_features_are_one_line() -> None:
-    with pytest.raises(DataError, match=r"layer 0 has shape \(40, 0\), expected \(samples, features\)"):
-        probe(np.zeros((40, 2, 0)), np.random.default_rng(0).standard_normal(40))
 
 
 def test_many_numbers_are_not_summed_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,9 +344,6 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(as_targets(tmp_path / "t.npy", N).targets, scores)
     (tmp_path / "t.jsonl").write_text("".join(f'{{"score": {score}}}\n' for score in scores))
     np.testing.assert_allclose(as_targets(tmp_path / "t.jsonl", N).targets, scores)
-    german = (f"{i};{str(score).replace('.', ',')}" for i, score in enumerate(scores))
-    (tmp_path / "german.csv").write_text("\n".join(["id;score", *german]) + "\n")
-    np.testing.assert_allclose(as_targets(tmp_path / "german.csv", N).targets, scores)
     (tmp_path / "pairs.csv").write_text("first,second,score\n0,1,0.5\n2,3,1\n4,5,0\n")
     assert as_targets(tmp_path / "pairs.csv", N).kind == "pairs"
     (tmp_path / "queries.tsv").write_text("query\tdocument\tgain\n0\t10\t2\n1\t11\t1\n")

@@ -25,7 +25,7 @@ TARGETS: dict[str, Any] = {"scores": SCORES, "classes": CLASSES, "labels": (SIGN
 @pytest.fixture(scope="module", autouse=True)
 def few_sets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.probes.SETS", 6)
+        patch.setattr("layerprobe.probing.probes.SETS", 3)
         yield
 
 

@@ -29,9 +29,9 @@ GROUPS = np.arange(N) // 3
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_sets() -> Iterator[None]:
+def no_refits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("layerprobe.probing.probes.SETS", 6)
+        patch.setattr("layerprobe.probing.probes.REFITTED_NUMBERS", 0)
         yield
 
 
@@ -125,9 +125,3 @@ def test_seeds_are_whole_numbers() -> None:
     for wrong in ("x", None, np.random.RandomState(1)):
         with pytest.raises(DataError, match="expected random_state as a whole number, got"):
             probed(random_state=wrong)
-
-
-def test_a_broken_layer_is_left_out() -> None:
-    broken = EMBEDDINGS.copy()
-    broken[3, 1, 2] = np.nan
-    assert "the first in row 3" in probe(broken, SCORES).left_out["layer 1"]

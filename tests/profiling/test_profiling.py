@@ -6,7 +6,7 @@ import itertools
 import multiprocessing
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,6 @@ from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
 
 CPU = torch.device("cpu")
 QUICK = ProfileSettings(lengths=(4, 10), batch_sizes=(1, 3), rounds=2, repeats=2, warmup=1)
-ONE = dataclasses.replace(QUICK, lengths=(4,), batch_sizes=(1,), rounds=1)
 
 
 @pytest.fixture(scope="session")
@@ -75,11 +74,6 @@ def test_layers_and_shapes_are_in_order_times_are_positive_and_throughput_follow
             assert len(cost.by_round) == 2
             np.testing.assert_allclose(cost.texts_per_second * cost.seconds, cost.batch_size)
             np.testing.assert_allclose(cost.tokens_per_second, cost.texts_per_second * cost.length)
-
-
-def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
-    found = profile(given(folder("bert"), Model(device="cpu")), layers=np.array((3, 1, 3)), settings=ONE)
-    assert [each.layer for each in found.layers] == [1, 3]
 
 
 @pytest.mark.parametrize("length", [1, 4, 10])
@@ -134,13 +128,6 @@ def test_inputs_are_words_of_the_exact_length_and_the_same_each_time(tiny: Calla
     assert first["attention_mask"].all()
 
 
-@pytest.fixture
-def unfrozen() -> Iterator[None]:
-    gc.unfreeze()
-    yield
-    gc.freeze()
-
-
 @pytest.mark.slow
 def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch, unfrozen: None
@@ -169,13 +156,6 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert gc.get_freeze_count() == 0
-
-
-def test_what_the_caller_froze_stays_frozen(tiny: Callable[[str], Encoder]) -> None:
-    gc.freeze()
-    count = gc.get_freeze_count()
-    profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=1, repeats=1, warmup=0))
-    assert gc.get_freeze_count() > count // 2  # some of it is dropped by whoever held it
 
 
 def test_warm_up_does_not_count_and_long_passes_are_not_repeated(

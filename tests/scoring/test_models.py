@@ -148,12 +148,6 @@ def test_warnings_are_the_same_however_scores_are_asked_for(
     assert read_result(across.to_json()) == across
 
 
-def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:
-    first, other = (dataclasses.replace(model, pooling="cls") for model in models)
-    task = toy_task_of("sts")
-    assert score([first, other.name], task) == score([first, other], task)
-
-
 def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path) -> None:
     task, bert = toy_task_of("sts"), models[0]
     with pytest.raises(DataError, match=r"expected different models, got .*bert and again, which are the same"):

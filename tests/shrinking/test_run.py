@@ -103,35 +103,6 @@ def test_it_pools_as_the_model(folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_said_of_it(folder: str) -> None:
-    result = shrunk(folder, size=2)
-    assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
-    assert [len(each.kept) for each in result.removals] == [3, 2, 1]
-    assert result.summary.startswith("2 of 4 blocks: agreement ")
-    assert "give a task to measure the loss" in result.summary
-    assert (result.conclusion.case, result.conclusion.choice) == (
-        "blocks without a task",
-        Choice(n_blocks=4, blocks=result.smaller.blocks),
-    )
-    assert len(result.table) == 4
-    assert read_result(result.to_json()) == result
-
-
-@pytest.mark.slow
-def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
-    result = shrunk(folder, size=2)
-    exported = export_model(result.folder, tmp_path / "small", made=result.account)
-    assert exported.layer == exported.n_blocks == 2
-    theirs = SentenceTransformer(str(tmp_path / "small"), device="cpu").encode(TEXTS[:4], convert_to_numpy=True)
-    ours = extract(f"{result.folder}/{MODEL}", TEXTS[:4]).layer(2)
-    np.testing.assert_allclose(theirs, ours, atol=1e-5)
-    card = (tmp_path / "small" / "README.md").read_text()
-    assert "blocks of" in card
-    assert "without labels" in card
-    assert f"{result.n_texts} texts" in card
-
-
-@pytest.mark.slow
 def test_the_loss_is_that_of_scores(folder: str) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, seeds=2)
@@ -306,31 +277,10 @@ def test_a_size_leads_to_the_most_blocks_that_fit(
         assert result.smaller.parameters <= 0.8 * result.model.parameters[-1] < result.model.parameters[blocks + 1]
 
 
-@pytest.mark.slow
-def test_a_model_that_reads_few_tokens_is_timed_on_as_many(tmp_path: Path) -> None:
-    short = save_tiny("bert", tmp_path, max_position_embeddings=20)
-    smaller = shrunk(short, size=[1]).smaller
-    assert smaller.speed is not None
-    assert smaller.speed_range is not None
-    assert 0 < smaller.speed_range[0] <= smaller.speed <= smaller.speed_range[1]
-    assert smaller.faster
-
-
-@pytest.mark.slow
-def test_blocks_that_are_named_are_kept(folder: str) -> None:
-    result = shrunk(folder, size=np.array([1, 4]))
-    assert result.smaller.blocks == (1, 4)
-    assert result.removals == ()
-
-
 def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shrunk(folder, size=1)
     monkeypatch.setattr(teacher, "removal_order", lambda _: pytest.fail("expected the order from the store"))
     assert shrunk(folder, size=1).removals == first.removals
-
-
-def test_half_of_the_blocks_without_a_task(folder: str) -> None:
-    assert len(shrunk(folder).smaller.blocks) == 2
 
 
 @pytest.mark.slow
@@ -654,12 +604,6 @@ def test_a_smaller_vocabulary_is_healed_with_the_blocks(tmp_path: Path) -> None:
     assert fine_tuned.smaller.tuned is not None
     plan = plan_shrinking(folder, vocabularies.ENGLISH, task, **options({"size": 1, "vocabulary": "60%"}))
     assert plan.numbers["tokens"] == kept
-
-
-def test_a_share_of_the_parameters_counts_the_tokens(tmp_path: Path) -> None:
-    result = of_sentences(families(tmp_path), size="80%", vocabulary="corpus")
-    assert result.smaller.blocks == (1, 2)
-    assert result.smaller.parameters <= 0.8 * result.model.parameters[-1]
 
 
 def test_a_share_that_blocks_do_not_reach_names_the_tokens_that_do(tmp_path: Path) -> None:

@@ -88,12 +88,6 @@ def test_budgets_have_truths_of_their_own() -> None:
     assert only.budget == "converged"
 
 
-def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
-    data = zoo(entry("a", "a", budgets={"gentle": tuned(RISING), "converged": tuned(RISING)}), entry("b", "b"))
-    gentle, converged = bench_predictors(data, strategies=(), draws=10).budgets
-    assert (list(gentle.truths), list(converged.truths)) == (["a", "b"], ["a"])
-
-
 # ---- leave one family out -----------------------------------------------------------------------------------
 
 
@@ -281,12 +275,6 @@ def with_references(name: str, family: str, scores: Sequence[float], cka: dict[s
     return replace(entry(name, family, scores), cka=cka)
 
 
-def test_depths_may_differ() -> None:
-    deep = (*RISING, 81.0, 82.0)
-    data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", deep, cka=(*LEVEL_CURVE, 0.9, 0.91)))
-    assert list(scores_of(data, f"plateau of {CURVE}").layers.values()) == [(4,), (8,)]
-
-
 # ---- what it costs to test a call -------------------------------------------------------------------------------
 
 
@@ -309,13 +297,6 @@ def test_the_cost_is_that_of_the_layer_that_is_called_and_the_last(
     assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(cost_share(layers, 6))
 
 
-def test_an_early_onset_costs_a_third_of_the_sweep() -> None:
-    """Eight blocks, onset 5: layers 4 and 8 take 14 of 45 parts; every flagged layer would take 35."""
-    early = (0.9, 0.9, 0.9, 0.9, 0.9, 0.4, 0.3, 0.3, 0.2)
-    data = zoo(*(entry(name, name, (*DROPPING, 55.0, 50.0), cka=early) for name in "ab"))
-    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(14 / 45)
-
-
 # ---- intervals --------------------------------------------------------------------------------------------------
 
 
@@ -329,12 +310,6 @@ def test_families_are_redrawn_whole() -> None:
     # expanded percentiles of four are nearly the ends
     assert (one.lower, one.upper) == pytest.approx((0, 20), abs=0.2)
     assert one.value == pytest.approx(5)
-
-
-def test_encoders_are_redrawn_where_there_are_fewer_than_four_families() -> None:
-    """Two of two families: percentiles would be the values of the two, whatever the encoders in them are."""
-    data = zoo(*(entry(f"{family}{n}", family, RISING) for n in range(3) for family in "ab"))
-    assert bench_predictors(data, strategies=(), draws=5).budgets[0].clusters == "models"
 
 
 def test_an_encoder_is_redrawn_with_all_of_its_tasks() -> None:
@@ -358,33 +333,6 @@ def test_intervals_are_those_of_redrawn_models() -> None:
     assert result.lower is not None
     assert result.upper is not None
     np.testing.assert_allclose([result.lower, result.upper], np.quantile(again, [0.025, 0.975]), atol=1)
-
-
-def test_the_same_seed_gives_the_same_table() -> None:
-    first, again = (bench_predictors(known_zoo(), draws=50) for _ in range(2))
-    assert first == again
-
-
-def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
-    rng = np.random.default_rng(0)
-    names = ("self CKA", "effective rank", "mean cosine", "prompt entropy", "curvature", "InfoNCE", "LiDAR", "DiME")
-    entries = []
-    for number in range(24):
-        drop = bool(number % 2)
-        metrics = {name: rng.random(9) + 0.1 for name in names}
-        scores = (60, 65, 70, 75, 80, 81, 82, 75, 70) if drop else (60, 65, 70, 75, 80, 81, 82, 83, 84)
-        entries.append(
-            entry(
-                str(number),
-                f"family {number % 6}",
-                scores,
-                metrics=metrics,
-                labelled={"zero-shot": rng.random(9) + 0.1},
-            )
-        )
-    (budget,) = bench_predictors(zoo(*entries), strategies=(), draws=50).budgets
-    assert len(budget.rules) > 20
-    assert {len(scores.layers) for scores in budget.rules} == {24}
 
 
 # ---- the best rule of the other families --------------------------------------------------------------------------
@@ -426,11 +374,6 @@ def test_the_best_rule_among_all_may_read_labels() -> None:
     assert (without.labelled, labels.labelled, labels.parameters) == (False, True, 1)
     assert value(labels.mean_regret) == 0
     assert value(without.mean_regret) > 0
-
-
-def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
-    (budget,) = bench_predictors(known_zoo(), strategies=(), draws=10).budgets
-    assert sum(scores.name.startswith("best rule") for scores in budget.rules) == 1
 
 
 # ---- as JSON ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """A tiny model becomes an entry of the zoo, from the store the second time; and the ridge probe on pairs."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,14 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import tuned_layers, zoo_entry
-from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, ZooProvenance, read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.scoring import probes
 from layerprobe.scoring.probes import ridge_features, ridge_probe
 from layerprobe.scoring.score import probed, zero_shot
 from layerprobe.tasks.values import Examples, Task
 from tests.models import N_BLOCKS, given, save_tiny
-from tests.toy_task import toy_pairs, toy_task, toy_task_of
+from tests.toy_task import toy_task, toy_task_of
 
 BUDGETS = {"gentle": Protocol(epochs=1, learning_rate=1e-3, batch_size=20), "long": Protocol(epochs=2, batch_size=20)}
 SEEDS = (0, 3)
@@ -100,15 +98,6 @@ def test_an_entry_is_what_the_stages_give(entry: ZooEntry, folders: dict[str, st
     assert min(errors) > 0
 
 
-def test_an_entry_has_what_rules_read(entry: ZooEntry) -> None:
-    named = {"self CKA", "mean cosine", "effective rank", "InfoNCE"}
-    assert named <= entry.metrics.keys()
-    assert entry.labelled.keys() == {"zero-shot", "probe"}
-    own = entry.metrics["self CKA"].values
-    assert own[0] == own[1]
-    assert max(own[1:]) < 1
-
-
 def test_a_second_time_nothing_is_computed_by_a_model(
     entry: ZooEntry, folders: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,17 +106,6 @@ def test_a_second_time_nothing_is_computed_by_a_model(
 
     monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
     assert made(folders, task, options) == entry
-
-
-def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path) -> None:
-    other = dataclasses.replace(entry, name="another", family="mlm")
-    provenance = ZooProvenance(layerprobe="0", created="now", command="test")
-    write_zoo(Zoo(provenance=provenance, entries=(entry, other)), tmp_path / "zoo.json")
-    bench = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10)
-    assert [each.budget for each in bench.budgets] == ["gentle", "long"]
-    names = {scores.name for scores in bench.budgets[0].rules}
-    assert {"fall of effective rank", "best layer by probe"} <= names
-    assert not bench.budgets[0].left_out
 
 
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
@@ -201,14 +179,6 @@ def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.nda
     assert pairs.second is not None
     values = embeddings.layer(layer)
     return ridge_features(values[embeddings.rows(pairs.first)], values[embeddings.rows(pairs.second)])
-
-
-def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options: Model) -> None:
-    pairs = toy_pairs(10, 4)
-    assert pairs.second is not None
-    swapped = dataclasses.replace(pairs, first=pairs.second, second=pairs.first)
-    embeddings = extract(given(folders["bert"], options), pairs.texts)
-    np.testing.assert_array_equal(pair_features(embeddings, 1, pairs), pair_features(embeddings, 1, swapped))
 
 
 def test_the_probe_needs_similarities(folders: dict[str, str], options: Model) -> None:

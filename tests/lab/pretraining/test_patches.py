@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import image_patches as patches
 from benchmarks.image_patches import PatchCodes, cluttered, fitted_codes, patches_of, write_patches
-from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import train_tokenizer
 
 SMALL = {"train": 60, "validation": 20, "test": 40}
@@ -35,27 +34,12 @@ def test_the_code_of_a_patch_is_its_nearest_centre() -> None:
     np.testing.assert_array_equal(letters, distances.argmin(axis=2))
 
 
-def test_images_of_texts_have_their_texts() -> None:
-    codes = codes_of()
-    texts = [
-        "".join(chr(patches.FIRST_LETTER + code) for code in row) for row in ([0, 1, 2, 3, 4, 0], [4, 4, 1, 0, 2, 2])
-    ]
-    images = codes.images(texts, width=3)
-    assert images.shape == (2, 4, 6)
-    assert codes.texts(images) == texts
-
-
 def test_codes_find_the_patches_that_there_are() -> None:
     codes = codes_of(4)
     texts = codes.texts(np.random.default_rng(1).normal(size=(30, 4, 4)))
     found = fitted_codes(codes.images(texts, width=2), n_codes=4, side=2, seed=0)
     for ours, true in zip(found.centres[:, 0].argsort(), codes.centres[:, 0].argsort(), strict=True):
         np.testing.assert_allclose(found.centres[ours], codes.centres[true])
-
-
-def test_patches_that_do_not_tile_are_refused() -> None:
-    with pytest.raises(DataError, match="patches of 2 x 2 pixels tile, got 4 x 5"):
-        codes_of().texts(np.zeros((1, 4, 5)))
 
 
 def test_a_digit_lies_somewhere_among_fragments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,29 +1,26 @@
 """From texts and an objective to a folder: what is written, interrupted, refused."""
 
 import dataclasses
-import re
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.pretraining.models import build_encoder
-from layerprobe.lab.pretraining.run import adapt, prepare
+from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.values import OBJECTIVES, Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.masking import MaskedBatch
-from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, assert_same_weights, job, numbers, protocol_of
+from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, job, numbers, protocol_of
 from tests.models import given
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
@@ -174,14 +171,6 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest
     assert run.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
 
 
-def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:
-    from layerprobe.lab.pretraining.values import AdaptationProtocol
-
-    protocol = AdaptationProtocol(max_steps=1, batch_size=8, accumulation=1)
-    found = adapt(given(made["mlm"][1], Model(device="cpu")), TEXTS, tmp_path / "out", protocol=protocol)
-    assert found.head == "own"
-
-
 def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -> None:
     found = job("all-tokens-mlm", tmp_path / "out", dtype="bfloat16", dropout=0.0)
     exact = job("all-tokens-mlm", tmp_path / "exact", dropout=0.0)
@@ -190,14 +179,6 @@ def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -
     losses = [[each.held_out["mlm_loss"] for each in run.metrics] for run in (found, exact)]
     np.testing.assert_allclose(np.array(losses[0], float), np.array(losses[1], float), atol=0.1)
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
-
-
-def test_progress_shows_loss_and_speed(tmp_path: Path) -> None:
-    told: list[str] = []
-    with settings(progress=lambda task, done, total: told.append(task)):
-        job("rtd", tmp_path / "out", steps=3)
-    assert told[-4] == "pretraining"
-    assert all(re.fullmatch(r"pretraining loss \d+\.\d{3}, [\d,]+ tokens/s", text) for text in told[-3:])
 
 
 # ---- corpora ------------------------------------------------------------------------------------------
@@ -220,24 +201,10 @@ def test_the_language_has_sentences_enough_to_hold_out(tmp_path: Path, packed: b
     assert found.n_texts > 0.9 * 4 * 16, "expected as many as the steps read"
 
 
-def test_texts_that_are_called_language_are_texts(made: Made, tmp_path: Path) -> None:
-    found = job("mlm", tmp_path / "out", texts=TextFile(name="language", texts=TEXTS))
-    assert found.tokenizer_digest == made["mlm"][0].tokenizer_digest
-    assert_same_weights(tmp_path / "out", made["mlm"][1])
-
-
 def test_packed_sequences_are_longer(tmp_path: Path) -> None:
     plain, packed = (job("mlm", tmp_path / str(p), packed=p, batch_size=4, steps=4) for p in (False, True))
     assert packed.n_texts < plain.n_texts
     assert packed.n_tokens > 1.5 * plain.n_tokens
-
-
-def test_a_data_set_of_the_hub_is_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = {"train": datasets.Dataset.from_dict({"id": [1, 2], "text": ["one two", "three"]})}
-    monkeypatch.setattr(datasets, "load_dataset", lambda *arguments: datasets.DatasetDict(rows))
-    assert load_corpus(["org/texts"]).texts == ("one two", "three")
-    rows["train"] = datasets.Dataset.from_dict({"a": ["x y", "z"], "b": ["u", "v"]})
-    assert load_corpus(["org/texts:part"], columns="b").texts == ("u", "v")
 
 
 def test_few_texts_give_few_words(tmp_path: Path) -> None:

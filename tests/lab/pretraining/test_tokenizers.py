@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.embedded import Language
-from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, content_digest, train_tokenizer, word_tokenizer
+from layerprobe.lab.pretraining.models import SPECIAL_TOKENS, content_digest, train_tokenizer
 
 TEXTS = tuple(Language(seed=2).sentences(400, seed=0))
 PROGRAM = """
@@ -45,9 +45,3 @@ def test_only_the_special_tokens_are_special() -> None:
     assert set(tokenizer.all_special_tokens) == set(SPECIAL_TOKENS)
     assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
     assert set(tokenizer.get_added_vocab()) == set(SPECIAL_TOKENS)
-
-
-def test_two_tokenizers_of_one_content_have_one_digest() -> None:
-    first, second = (word_tokenizer(Language(seed=0), max_length=n) for n in (64, 128))
-    assert content_digest(first) == content_digest(second)
-    assert content_digest(first) != content_digest(word_tokenizer(Language(seed=1), max_length=64))
