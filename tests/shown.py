@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.results import terminal, words
@@ -31,18 +32,20 @@ def assert_shows_itself(result: Shown, folder: Path) -> str:
     assert result.table.text() in terminal.shown(result, width=None, wide=True), "all columns, where all are asked for"
     pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
 
-    notebook = result._repr_html_()
+    drawn = figures(result)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.results.draw.figures", lambda _: drawn)  # to draw them takes most of the time
+        notebook, file = result._repr_html_(), result.save_html(folder / "shown.html", plotly="cdn")
     assert typeset(html.escape(words.headline(conclusion))) in notebook
     assert [column.head for column in result.table.first] in _Cells.of(notebook)
 
-    drawn = figures(result)
     figure = drawn[0].plot
     assert len(figure.data) > 0
     assert all(len(one.finding) > 20 for one in drawn)
     scripts = figure.to_html(full_html=False, include_plotlyjs="cdn").count("<script")
     assert notebook.lower().count("<script") == scripts, "no name adds one"
 
-    page = result.save_html(folder / "shown.html", plotly="cdn").read_text(encoding="utf-8", errors="surrogateescape")
+    page = file.read_text(encoding="utf-8", errors="surrogateescape")
     answer = [typeset(html.escape(part(conclusion))) for part in (words.headline, words.certainty, words.sentence)]
     body = page.partition("<main")[2]
     places = [body.index(without_folders(part)) for part in answer if part]

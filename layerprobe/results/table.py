@@ -313,7 +313,8 @@ class Table:
         """Return aligned columns, words left and numbers right, with the notes below."""
         columns = [[column.head, *column.cells] for column in self.shown]
         widths = [max(map(len, column)) for column in columns]
-        written = [_aligned(row, widths, self.numeric) for row in zip(*columns, strict=True)]
+        numeric = self.numeric
+        written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
         return "\n".join([*written[:1], "  ".join("-" * width for width in widths), *written[1:], *self.notes])
 
     def records(self) -> list[dict[str, object]]:
