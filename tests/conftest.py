@@ -34,7 +34,7 @@ for variable in {*OUTSIDE, *(name for name in os.environ if name.startswith("LAY
 
 checkout = Path(__file__).parents[1]
 examples = DirectoryBasedExampleDatabase(checkout / ".hypothesis/examples") if os.access(checkout, os.W_OK) else None
-settings.register_profile("few", deadline=None, max_examples=25, database=examples)  # a busy machine is no failure
+settings.register_profile("few", deadline=None, max_examples=10, database=examples)  # a busy machine is no failure
 settings.register_profile("many", deadline=None, max_examples=200, database=examples)
 settings.load_profile("few")
 ON_COMMAND_LINE.set(True)  # messages are tested as they are written; tests/test_words.py has those of Python

@@ -14,6 +14,7 @@ TESTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 def test_a_background_job_of_a_service_that_wants_colours() -> None:
     elsewhere = {

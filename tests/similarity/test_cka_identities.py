@@ -18,7 +18,7 @@ ESTIMATORS = ["biased", "debiased"]
 cka_measures = pytest.mark.parametrize("cka", [linear_cka, rbf_cka])
 estimators = pytest.mark.parametrize("estimator", ESTIMATORS)
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=25, deadline=None)
+quick = settings(deadline=None)
 
 
 def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:

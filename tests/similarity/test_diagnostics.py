@@ -17,7 +17,7 @@ from layerprobe.similarity.values import LayerDiagnostics
 
 Array = NDArray[np.float64]
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=25, deadline=None)
+quick = settings(deadline=None)
 SPECTRAL = ("effective_rank", "chance_cka", "intrinsic_dimension")
 NUMBERS = (*SPECTRAL, "mean_norm", "mean_cosine", "top_dimension_share", "top_three_share")
 

@@ -40,7 +40,7 @@ from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
 Array = NDArray[Any]
 
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=25, deadline=None)
+quick = settings(deadline=None)
 measures = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
 debiased = pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
 

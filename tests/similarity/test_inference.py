@@ -33,7 +33,7 @@ from tests.similarity.oracle import LINEAR, MEASURES, RBF
 Array = NDArray[np.float64]
 
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=25, deadline=None)
+quick = settings(deadline=None)
 debiased = pytest.mark.parametrize(
     "measure", [m for m in MEASURES if m.estimator == "debiased"], ids=lambda measure: measure.title
 )

@@ -14,7 +14,7 @@ from layerprobe.similarity.diagnostics import TEMPERATURE, infonce_influences
 from layerprobe.similarity.inference import curve_uncertainty, mean_spread
 
 Array = NDArray[np.float64]
-quick = settings(max_examples=25, deadline=None)
+quick = settings(deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 

@@ -23,7 +23,7 @@ DECLARED = [(name, kind) for name in BESIDE_CKA for kind in INVARIANCES if kind 
 NOT_DECLARED = [(name, kind) for name in BESIDE_CKA for kind in INVARIANCES if kind not in measured(name).invariances]
 measures = pytest.mark.parametrize("name", BESIDE_CKA)
 seeds = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=20, deadline=None)
+quick = settings(deadline=None)
 
 
 def value(name: str, X: Any, Y: Any) -> float:

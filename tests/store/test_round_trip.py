@@ -20,7 +20,7 @@ from layerprobe.store.store import Store
 from tests.store.conftest import ids_of, problems
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(st.data())
 def test_what_was_written_comes_back(key_of, data):
     texts = data.draw(st.lists(st.text(st.characters()), min_size=1, max_size=7, unique=True))

@@ -220,7 +220,7 @@ def entropy_by_hand(matrix: Array) -> float:
     return -sum(share * math.log(share) for share in shares if share > 1e-13)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 @drawn(seed=st.integers(0, 2**32 - 1))
 def test_dataset_entropy_is_that_of_the_cosines(seed: int) -> None:
     layer = views_of(seed)[0]
@@ -228,7 +228,7 @@ def test_dataset_entropy_is_that_of_the_cosines(seed: int) -> None:
     assert dataset_entropy(layer) == pytest.approx(entropy_by_hand(cosines), abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 @drawn(seed=st.integers(0, 2**32 - 1))
 def test_lidar_is_the_rank_of_the_whitened_scatter(seed: int) -> None:
     views = np.apply_along_axis(unit, 2, views_of(seed))
@@ -242,7 +242,7 @@ def test_lidar_is_the_rank_of_the_whitened_scatter(seed: int) -> None:
     assert 1 - 1e-9 <= lidar(views) <= min(n - 1, d) + 1e-6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(deadline=None)
 @drawn(seed=st.integers(0, 2**32 - 1))
 def test_dime_is_a_difference_of_joint_entropies(seed: int) -> None:
     views = np.apply_along_axis(unit, 2, views_of(seed))
