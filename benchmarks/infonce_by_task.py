@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
-from layerprobe.prediction.rule import fitted_parameters, tuned_rule
+from layerprobe.prediction.rule import fitted_parameters
+from layerprobe.prediction.rules import tuned_rule
 from layerprobe.readings.reading import INFONCE
 
 DEFAULT = "fall of InfoNCE"

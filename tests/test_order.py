@@ -74,7 +74,6 @@ def test_few_modules_name_others_in_strings() -> None:
     cli = {module for module in naming if module.startswith("layerprobe_cli")}  # completion of the names in registries
     others = {  # a registry beside what it registers
         "layerprobe.encoders.backends",
-        "layerprobe.prediction.rule",
         "layerprobe.kinds",
         "layerprobe.readings.reading",
         "layerprobe.similarity.values",

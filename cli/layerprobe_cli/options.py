@@ -585,13 +585,13 @@ def _number_of_texts(number: str) -> int | str:
 
 
 def _check_rule(name: str) -> None:
-    from layerprobe.prediction.rule import rule_curves
+    from layerprobe.prediction.rules import rule_curves
 
     rule_curves(name)
 
 
 def _rule_names() -> tuple[str, ...]:
-    from layerprobe.prediction.rule import rule_names
+    from layerprobe.prediction.rules import rule_names
 
     return tuple(rule_names())
 

@@ -31,7 +31,14 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.maps import MapEstimate, measure_layers
 from layerprobe.similarity.measures import CKA
-from layerprobe.similarity.values import Alignment, LayerDiagnostics, Measure, SimilarityMap, resolve_measure
+from layerprobe.similarity.values import (
+    Alignment,
+    LayerDiagnostics,
+    LayerMeasure,
+    Measure,
+    SimilarityMap,
+    resolve_measure,
+)
 from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import evaluate_outputs, outputs_of_layer
 from layerprobe.tasks.explored import ItemSource, LayerOutputs
@@ -171,8 +178,9 @@ def _compare_arrays(model: Any, reference: Any, measure: Measure, *, intervals: 
     level = current().level if intervals else None
     pair = (model, reference)
     first, second = map(_layers_of, pair)
-    if not isinstance(measure, CKA):
+    if isinstance(measure, LayerMeasure):
         return measure_layers(first, second, measure, level=level).map
+    assert isinstance(measure, CKA)
     named = [("the first", first), ("the second", second)]
     return estimate_cka(named, measures=[measure], level=level, device=_torch_device(device))[0].map
 
@@ -335,11 +343,12 @@ def _estimates(
     device: str,
 ) -> Sequence[MapEstimate]:
     """Return one estimate per reference, and for CKA one more per reference of the other normalization."""
-    if not isinstance(measure, CKA):
+    if isinstance(measure, LayerMeasure):
         compared = functools.partial(
             measure_layers, _layers(model), measure=measure, level=level, groups=groups, model_name=model.model.name
         )
         return [*in_parts(lambda other: compared(_layers(other), reference_name=other.model.name), references)]
+    assert isinstance(measure, CKA)
     # A model compared with itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}

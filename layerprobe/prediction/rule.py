@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FunctionType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,10 +16,8 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import parsed_as
-from layerprobe.names import nearest
 from layerprobe.prediction.values import Record, Truth
-from layerprobe.readings.reading import LayerCurve, Reading, reading_of
-from layerprobe.registry import Registry
+from layerprobe.readings.reading import LayerCurve
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import square_root
 
@@ -259,41 +256,7 @@ def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
     return math.floor(fraction * n_blocks + 0.5)
 
 
-# ---- families of rules ----------------------------------------------------------------------------------
-
-
-LAST = "best rule"
-"""The family that chooses among the rules of all others."""
-RULES = Registry(
-    "layerprobe.rules",
-    FunctionType,
-    what="family of rules",
-    shipped={
-        "depth": "layerprobe.prediction.rules:depth_rules",
-        "plateau": "layerprobe.prediction.rules:plateau_rules",
-        "best layer": "layerprobe.prediction.rules:best_layer_rules",
-        "fall": "layerprobe.prediction.rules:fall_rules",
-        LAST: "layerprobe.prediction.rules:best_rule_rules",
-    },
-)
-"""Functions from the available readings, by name, and the rules of earlier families to rules that read some of them. A
-new family is a function in its own module and a row here, or an entry point of another package.
-"""
-
-
-def rules_for(readings: Mapping[str, Reading], further: Sequence[Rule] = ()) -> list[Rule]:
-    """Return every rule that needs only these readings, and further ones, sorted by what they read.
-
-    The best of all, chosen on other families, come last.
-    """
-    order = {name: number for number, name in enumerate(readings)}
-    rules: list[Rule] = []
-    for name, family in RULES.usable().items():
-        if name != LAST:
-            rules += [rule for rule in family(readings, rules) if set(rule.curves) <= readings.keys()]
-    rules += further
-    rules.sort(key=lambda rule: (min(len(rule.curves), 2), order[rule.curves[0]] if len(rule.curves) == 1 else 0))
-    return [*rules, *RULES[LAST](readings, rules)]
+# ---- parameters that come with layerprobe --------------------------------------------------------------
 
 
 FILE = Path(__file__).with_name("rules.json")
@@ -330,10 +293,7 @@ class FittedParameters:
 @functools.cache
 def fitted_parameters() -> FittedParameters:
     """Return the parameters that come with layerprobe."""
-    try:
-        return parsed_as(FittedParameters, FILE.read_bytes())
-    except (OSError, DataError) as error:
-        raise DataError(f"cannot read the rules that come with layerprobe ({error}): reinstall it") from error
+    return parsed_as(FittedParameters, FILE.read_bytes())
 
 
 # ---- redrawn curves -------------------------------------------------------------------------------------
@@ -345,8 +305,6 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
     Returns:
         (draws, layers) curves, not clamped to the range of the measure.
     """
-    if draws < 1:
-        raise DataError(f"expected at least one draw, got {draws}")
     root = square_root(np.array(covariance))
     noise = np.random.default_rng(seed).standard_normal((draws, len(root)))
     drawn: Array = np.array(values) + noise @ root.T
@@ -371,29 +329,3 @@ def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: floa
     declines = np.median(drawn[:, list(plateau_layers)], axis=1) - drawn[:, -1]
     low, high = np.quantile(declines, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)
-
-
-def rule_names() -> tuple[str, ...]:
-    """Return the names of rules for `tuned_rule`."""
-    return tuple(rule.name for rule in fitted_parameters().rules)
-
-
-def rule_curves(name: str) -> tuple[str, ...]:
-    """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
-    return _row(name).curves
-
-
-@functools.cache
-def tuned_rule(name: str) -> Rule:
-    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
-    row = _row(name)
-    rules = rules_for({reading: reading_of(reading) for reading in row.curves})
-    rule = next(rule for rule in rules if rule.name == name)
-    return replace(rule, chosen=row.parameters, record=row.record)
-
-
-def _row(name: str) -> FittedRule:
-    rows = {rule.name: rule for rule in fitted_parameters().rules}
-    if name not in rows:
-        raise DataError(f"expected a rule among {'; '.join(rows)}; got {name!r}{nearest(name, rows)}")
-    return rows[name]

@@ -5,18 +5,22 @@ fine-tuned embeddings are worse. A decline is a necessary sign, not a sufficient
 candidates until fine-tuning confirms them.
 """
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import FunctionType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
+from layerprobe.names import nearest
 from layerprobe.prediction.rule import (
     DRAWS,
     FRACTION,
     Array,
+    FittedRule,
     KnownDrop,
     Parameters,
     Predictor,
@@ -29,6 +33,7 @@ from layerprobe.prediction.rule import (
     decline_interval,
     falls,
     fitted,
+    fitted_parameters,
     fixed_fraction,
     leave_one_family_out,
     loss,
@@ -38,7 +43,8 @@ from layerprobe.prediction.rule import (
     shares_of,
 )
 from layerprobe.prediction.values import PLATEAU, Decline, DropPrediction
-from layerprobe.readings.reading import Reading
+from layerprobe.readings.reading import Reading, reading_of
+from layerprobe.registry import Registry
 from layerprobe.similarity.values import SimilarityCurve
 
 SOURCE = "Rep, Dukic and Snajder 2024 (2402.13130)"
@@ -54,12 +60,6 @@ EARLIEST = 2
 # The two constants that the tuned rule chooses from, those of `plateau_rule` first.
 MINIMUM_DECLINES = (MINIMUM_DECLINE, 0.01, 0.02, 0.03, 0.075, 0.1, 0.15, 0.2, 0.3)
 WOBBLE_FACTORS = (WOBBLES, 0.0, 1.0, 2.0)
-
-
-def plateau_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return the plateau rule for each similarity, with its default constants and with chosen ones."""
-    names = [name for name, reading in readings.items() if reading.similarity]
-    return [plateau(name, readings[name], tuned=tuned) for name in names for tuned in (False, True)]
 
 
 def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
@@ -100,7 +100,6 @@ def plateau_rule(
     curve: SimilarityCurve,
     *,
     model: str = "the model",
-    measure: str = "CKA",
     draws: int = DRAWS,
     seed: int = 0,
     layers: range | None = None,
@@ -132,8 +131,6 @@ def plateau_rule(
     n_blocks, layers = len(values) - 1, range(len(values)) if layers is None else layers
     first, seen = layers.start, slice(layers.start, layers.stop)
     check_depth(len(values), model)
-    if not np.isfinite(values).all():
-        raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
     declines = _declines(values[None, seen])
     onset = first + int(_onsets(declines)[0])
     dropping = onset < layers.stop
@@ -223,7 +220,7 @@ CONTROL = "control: ignores the model"
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
 
 
-def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+def depth_rules() -> list[Rule]:
     """Return the rules that ignore the model."""
 
     def fraction(share: float) -> Predictor:
@@ -253,11 +250,6 @@ def depth_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list
 # ---- the best layer of a reading ------------------------------------------------------------------------
 
 
-def best_layer_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return one rule per reading, except similarities, which are high where nothing was learnt."""
-    return [best_layer(name, reading) for name, reading in readings.items() if not reading.similarity]
-
-
 def best_layer(name: str, reading: Reading) -> Rule:
     """Return the rule that takes the best layer of a reading, the earlier of equals."""
 
@@ -281,11 +273,6 @@ def best_layer(name: str, reading: Reading) -> Rule:
 
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
-
-
-def fall_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return one rule for each reading."""
-    return [fall(name, reading) for name, reading in readings.items()]
 
 
 def fall(name: str, reading: Reading) -> Rule:
@@ -329,14 +316,6 @@ def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0)
 # ---- the best of the others -----------------------------------------------------------------------------
 
 
-def best_rule_rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
-    """Return the best rule without labels and, if some need labels, the best of all."""
-    best = [best_rule([rule for rule in others if not rule.labelled])]
-    if any(reading.labelled for reading in readings.values()):
-        best.append(best_rule(others, labelled=True))
-    return best
-
-
 def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
     """Return the rule that applies the one with the lowest mean loss on known models, the first of equals.
 
@@ -355,3 +334,59 @@ def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
         return {"predict": fitted(min(candidates, key=lambda rule: mean_loss(rule, models)), models)}
 
     return Rule(name=name, curves=(), make=lambda predict: predict, choose=choose, parameters=1, labelled=labelled)
+
+
+# ---- all rules, and those fitted before ----------------------------------------------------------------
+
+
+RULES = Registry("layerprobe.rules", FunctionType, what="family of rules", shipped={})
+"""Functions of other packages from the available readings, by name, and the rules of layerprobe to further rules that
+read some of them."""
+
+
+def rules_for(readings: Mapping[str, Reading], further: Sequence[Rule] = ()) -> list[Rule]:
+    """Return every rule that needs only these readings, and further ones, sorted by what they read.
+
+    The best of all, chosen on other families, come last: one without labels and, if some rules need them, one with.
+    """
+    order = {name: number for number, name in enumerate(readings)}
+    similarities = [name for name, reading in readings.items() if reading.similarity]
+    rules = depth_rules()
+    rules += [plateau(name, readings[name], tuned=tuned) for name in similarities for tuned in (False, True)]
+    # a similarity is high where nothing was learnt
+    rules += [best_layer(name, reading) for name, reading in readings.items() if not reading.similarity]
+    rules += [fall(name, reading) for name, reading in readings.items()]
+    for family in RULES.usable().values():
+        rules += [rule for rule in family(readings, rules) if set(rule.curves) <= readings.keys()]
+    rules += further
+    rules.sort(key=lambda rule: (min(len(rule.curves), 2), order[rule.curves[0]] if len(rule.curves) == 1 else 0))
+    best = [best_rule([rule for rule in rules if not rule.labelled])]
+    if any(reading.labelled for reading in readings.values()):
+        best.append(best_rule(rules, labelled=True))
+    return [*rules, *best]
+
+
+def rule_names() -> tuple[str, ...]:
+    """Return the names of rules for `tuned_rule`."""
+    return tuple(rule.name for rule in fitted_parameters().rules)
+
+
+def rule_curves(name: str) -> tuple[str, ...]:
+    """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
+    return _row(name).curves
+
+
+@functools.cache
+def tuned_rule(name: str) -> Rule:
+    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
+    row = _row(name)
+    rules = rules_for({reading: reading_of(reading) for reading in row.curves})
+    rule = next(rule for rule in rules if rule.name == name)
+    return replace(rule, chosen=row.parameters, record=row.record)
+
+
+def _row(name: str) -> FittedRule:
+    rows = {rule.name: rule for rule in fitted_parameters().rules}
+    if name not in rows:
+        raise DataError(f"expected a rule among {'; '.join(rows)}; got {name!r}{nearest(name, rows)}")
+    return rows[name]

@@ -96,7 +96,7 @@ def cautions(
     """
     lines = _few_units(n_samples, n_groups, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
-        lines.append(measure.chance(n_samples, model, reference))
+        lines.append(measure.chance_warning(n_samples, model, reference))
     for (name, diagnosed), numbers in zip((model, reference), layers, strict=True):
         measured = {i: layer for i, layer in enumerate(diagnosed) if i in numbers}
         lines += [check(measure, name, measured) for check in CHECKS]

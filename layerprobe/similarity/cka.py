@@ -230,9 +230,7 @@ def _effective_shares(layers: Sequence[LayerSums], groups: NDArray[np.intp] | No
 
 
 def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
-    """Return the layers of a model with their names for messages; raise DataError if there are none."""
-    if not len(layers):
-        raise DataError(f"{name} has no layers, expected at least one")
+    """Return the layers of a model with their names for messages."""
     names = [f"layer {i} of {name}" for i in range(len(layers))]
     return [(layer_name, row_readable(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
 

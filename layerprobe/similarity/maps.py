@@ -35,7 +35,7 @@ from layerprobe.similarity.inference import (
     jackknife_spread,
     student_interval,
 )
-from layerprobe.similarity.values import Alignment, LayerMeasure, Measure, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.values import Alignment, LayerMeasure, SimilarityCurve, SimilarityMap
 
 PARTS = 10
 """Largest number of parts of texts or groups left out one at a time: each needs a whole comparison of two
@@ -136,14 +136,15 @@ class MapEstimate:
         return tuple(differences)
 
 
-def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
+def layer_similarity(
+    X: ArrayLike, Y: ArrayLike, measure: LayerMeasure[Any], *, names: tuple[str, str] = ("X", "Y")
+) -> float:
     """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure except CKA.
 
     Raises:
-        LayerProbeError: As in `prepare` of the measure, or if the numbers of samples differ.
+        LayerProbeError: As in `prepare` of the measure.
     """
-    checked = layer_measure(measure)
-    return _compared(checked, _prepare(X, checked, name=names[0]), _prepare(Y, checked, name=names[1]))
+    return measure.compare(_prepared(X, measure, name=names[0]), _prepared(Y, measure, name=names[1]))
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
@@ -154,31 +155,14 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
     return scores
 
 
-def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure; raise DataError if it is CKA, or not a measure."""
-    if not isinstance(measure, LayerMeasure):
-        raise DataError(f"expected a measure of two layers, got {measure!r}; for CKA use estimate_cka")
-    return measure
-
-
-Prepared = tuple[str, int, Any]
-"""A prepared layer: its name, its number of samples, and the input of the measure."""
-
-
-def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Prepared:
-    prepared = measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
-    return name, np.shape(layer)[0], prepared
-
-
-def _compared(measure: LayerMeasure[Any], first: Prepared, second: Prepared) -> float:
-    check_same_samples(first[1], second[1], name=first[0], other=second[0])
-    return measure.compare(first[2], second[2])
+def _prepared(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Any:
+    return measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
 
 
 def measure_layers(
     model_layers: Sequence[Any],
     reference_layers: Sequence[Any],
-    measure: Measure,
+    measure: LayerMeasure[Any],
     *,
     level: float | None = LEVEL,
     groups: ArrayLike | None = None,
@@ -214,21 +198,18 @@ def measure_layers(
         >>> round(measure_layers(layers, layers, Procrustes()).curve("same-index").values[0], 12)
         1.0
     """
-    names = model_name, reference_name
-    for name, layers in zip(names, (model_layers, reference_layers), strict=True):
-        if not len(layers):
-            raise DataError(f"{name} has no layers, expected at least one")
-    n, checked = len(model_layers[0]), layer_measure(measure)
+    n, n_reference = len(model_layers[0]), len(reference_layers[0])
+    check_same_samples(n, n_reference, name=f"layer 0 of {model_name}", other=f"layer 0 of {reference_name}")
     units = np.arange(n) if groups is None else group_numbers(groups, n)
-    remaining = [] if level is None else _without_parts(units, checked)
+    remaining = [] if level is None else _without_parts(units, measure)
     reference = [
-        _prepare(layer, checked, name=f"layer {i} of {reference_name}") for i, layer in enumerate(reference_layers)
+        _prepared(layer, measure, name=f"layer {i} of {reference_name}") for i, layer in enumerate(reference_layers)
     ]
     values: list[tuple[float, ...]] = []
     with part(start=0, share=1, whole=2 if remaining else 1):
         for i, layer in enumerate(model_layers):
-            prepared = _prepare(layer, checked, name=f"layer {i} of {model_name}")
-            values.append(tuple(_compared(checked, prepared, other) for other in reference))
+            prepared = _prepared(layer, measure, name=f"layer {i} of {model_name}")
+            values.append(tuple(measure.compare(prepared, other) for other in reference))
             report("comparing layers", len(values), len(model_layers))
     heatmap = SimilarityMap(measure=measure, values=tuple(values), n_samples=n)
     if level is None or not remaining:

@@ -78,7 +78,7 @@ class CKA(Measure):
             return "on more texts"
         return "with the kernel rbf, where no text weighs much more than another"
 
-    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+    def chance_warning(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn about the mean biased linear CKA of independent layers, sqrt(a b) with their chance CKAs a and b.
 
         Source: Josse and Holmes 2016 (arXiv 1307.7383).
@@ -156,7 +156,7 @@ class MutualKNN(LayerMeasure[Pairs]):
         """Return the mean share of common neighbours of two layers."""
         return float(np.isin(first, second, assume_unique=True).mean())
 
-    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+    def chance_warning(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn about the mean share of independent layers, k / (n - 1)."""
         level = min(self.neighbours / (n - 1), 1.0)
         if level <= CHANCE:
@@ -243,7 +243,7 @@ class Procrustes(LayerMeasure[Array]):
         """Return the sum of singular values of X^T Y."""
         return float(np.linalg.norm(first.T @ second, ord="nuc"))
 
-    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+    def chance_warning(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn about the mean sum of singular values of X^T Y for independent layers.
 
         Their squares sum to 1 / (n - 1) on average; of r values that fill a quarter circle, the sum is then
@@ -324,7 +324,7 @@ class SVCCA(LayerMeasure[Subspace]):
             )
         return float(np.linalg.svd(basis.T @ other_basis, compute_uv=False).mean())
 
-    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+    def chance_warning(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Warn about the mean squared canonical correlation of independent layers, max(d, e) / (n - 1)."""
         width, name = max((layer.n_features, name) for name, layers in (model, reference) for layer in layers)
         level = width / (n - 1)

@@ -63,7 +63,7 @@ MEASURES: Registry[type] = Registry(
 
 Matrix = tuple[tuple[float, ...], ...]
 """`matrix[i][j]`: layer i of the model, layer j of the reference."""
-Prepared = TypeVar("Prepared")
+PreparedLayer = TypeVar("PreparedLayer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +122,13 @@ class Measure(abc.ABC):
         """Advice in words for comparisons dominated by a few texts."""
         return "on more texts"
 
-    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+    def chance_warning(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
         """Return a warning if independent layers of n texts have a similarity above `CHANCE`; else None."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerMeasure(Measure, Generic[Prepared]):
+class LayerMeasure(Measure, Generic[PreparedLayer]):
     """A measure with work once per layer and work for every pair; all measures except CKA."""
 
     @property
@@ -142,7 +142,7 @@ class LayerMeasure(Measure, Generic[Prepared]):
         return 0
 
     @abc.abstractmethod
-    def prepare(self, layer: ArrayLike, *, name: str) -> Prepared:
+    def prepare(self, layer: ArrayLike, *, name: str) -> PreparedLayer:
         """Return the prepared form of a layer: (n, d) raw or z-scored embeddings, with a `name` for messages.
 
         Raises:
@@ -151,7 +151,7 @@ class LayerMeasure(Measure, Generic[Prepared]):
         """
 
     @abc.abstractmethod
-    def compare(self, first: Prepared, second: Prepared) -> float:
+    def compare(self, first: PreparedLayer, second: PreparedLayer) -> float:
         """Return the value of two prepared layers of the same samples."""
 
 

@@ -51,7 +51,7 @@ from layerprobe.jobs.crew import Workers, execute, make_crew, results
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.metrics.names import bounded
 from layerprobe.names import short_name
-from layerprobe.prediction.rule import rule_curves
+from layerprobe.prediction.rules import rule_curves
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.readings.reading import INFONCE, SELF_CKA, LayerCurve
 from layerprobe.readings.source import Source, source_curves

@@ -27,8 +27,8 @@ from layerprobe.extraction.embeddings import Extraction, data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
-from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction, rule_curves, tuned_rule
-from layerprobe.prediction.rules import check_depth, plateau_rule
+from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction
+from layerprobe.prediction.rules import check_depth, plateau_rule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.reading import CKA, INFONCE, READINGS, SELF_CKA, LayerCurve
@@ -333,8 +333,7 @@ def drop_of_curves(
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
 
     if comparison is not None:
-        measure = comparison.map.measure.short_name
-        by_plateau = plateau_rule(comparison.curve, model=model, measure=measure, layers=layers)
+        by_plateau = plateau_rule(comparison.curve, model=model, layers=layers)
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=record, **left_out)
         baselines[PLATEAU] = by_plateau.recommended_layer

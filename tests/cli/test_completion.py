@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from layerprobe.lab.pretraining.values import OBJECTIVES
 from layerprobe.lab.reproduction import experiments
-from layerprobe.prediction.rule import rule_names
+from layerprobe.prediction.rules import rule_names
 from layerprobe.similarity.values import MEASURES
 from layerprobe.tasks.kind import KINDS
 

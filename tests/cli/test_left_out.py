@@ -13,7 +13,7 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.prediction.rule import rule_curves
+from layerprobe.prediction.rules import rule_curves
 from layerprobe.readings.reading import READINGS, LayerCurve, alone
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import read_result

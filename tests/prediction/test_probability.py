@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from layerprobe.errors import DataError
 from layerprobe.prediction.rule import decline_interval, redraw
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
@@ -173,11 +172,6 @@ def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
     assert uncertainly.evidence is not None
     assert dataclasses.replace(uncertainly.evidence, decline_interval=None, level=None) == surely.evidence
     assert surely.flagged_in == ()
-
-
-def test_no_draws_are_refused() -> None:
-    with pytest.raises(DataError, match="expected at least one draw, got 0"):
-        plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)), draws=0)
 
 
 def test_resampling_is_a_fact_and_not_how_certain_it_is() -> None:

@@ -9,7 +9,8 @@ from benchmarks.fit_rules import record_of
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench import bench as rules
 from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
-from layerprobe.prediction.rule import RULES, ModelCurves, Rule, rule_names, rules_for
+from layerprobe.prediction.rule import ModelCurves, Rule
+from layerprobe.prediction.rules import RULES, rule_names, rules_for
 from layerprobe.readings.reading import LayerCurve, reading_of
 from tests.lab.dropbench.zoos import DROPPING, RISING, entry, zoo
 from tests.plugins import install

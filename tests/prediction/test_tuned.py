@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
-from layerprobe.prediction import rule as rules
-from layerprobe.prediction.rule import ModelCurves, fitted_parameters, redraw, rule_curves, rule_names, tuned_rule
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.prediction.rule import ModelCurves, redraw
+from layerprobe.prediction.rules import rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import Record, RecordPart
 from layerprobe.readings.reading import READINGS, LayerCurve
 from layerprobe.results import words
@@ -34,28 +32,10 @@ def test_what_is_no_rule_is_reported() -> None:
         tuned_rule("last layer")
 
 
-def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damaged = tmp_path / "rules.json"
-    whole = rules.FILE.read_text()
-    without = {key: value for key, value in json.loads(whole).items() if key != CHECKSUM}
-    monkeypatch.setattr(rules, "FILE", damaged)
-    for text, problem in (
-        (None, "No such file"),
-        (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum does not match its content"),
-        (json.dumps(without), "it has no checksum"),
-    ):
-        fitted_parameters.cache_clear()
-        if text is not None:
-            damaged.write_text(text)
-        with pytest.raises(DataError, match=f"cannot read the rules .*{problem}.*: reinstall it"):
-            fitted_parameters()
-    fitted_parameters.cache_clear()
-
-
 @pytest.mark.slow
 def test_predict_imports_nothing_of_the_lab() -> None:
     code = (
-        "import sys, layerprobe.study.predict as p, layerprobe.prediction.rule as t; t.tuned_rule(p.DEFAULT_RULE);"
+        "import sys, layerprobe.study.predict as p, layerprobe.prediction.rules as t; t.tuned_rule(p.DEFAULT_RULE);"
         "print(*(name for name in sys.modules if name.startswith('layerprobe.lab')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

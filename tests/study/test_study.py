@@ -31,15 +31,15 @@ from layerprobe.results.conclusion import Choice
 from layerprobe.scoring.score import zero_shot
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.measures import CKA, Procrustes
-from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
+from layerprobe.similarity.maps import measure_layers
+from layerprobe.similarity.measures import CKA, MutualKNN, Procrustes
+from layerprobe.similarity.values import LayerMeasure, SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
 from layerprobe.study.find import find
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Examples, Task
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
-from tests.similarity.beside_cka import measure_map, measured
 from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
 
@@ -406,13 +406,12 @@ def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embed
     assert list(between.changes) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("name", ["mutual-knn", "procrustes"])
-def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: str) -> None:
-    measure = measured(name, neighbours=3)
+@pytest.mark.parametrize("measure", [MutualKNN(neighbours=3), Procrustes()])
+def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], measure: LayerMeasure[Any]) -> None:
     comparisons = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
     first = comparisons.comparisons[0]
-    assert first.map.values == measure_map(*layers, measure)
+    assert first.map.values == measure_layers(*layers, measure, level=None).map.values
     assert first.curve.uncertainty is not None
     assert first.other_normalization is None
     assert len(comparisons.differences[0]) == len(first.steps) + 1 == 4

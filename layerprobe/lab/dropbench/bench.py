@@ -50,9 +50,8 @@ from layerprobe.prediction.rule import (
     leave_one_family_out,
     nothing_to_choose,
     obstacle,
-    rules_for,
 )
-from layerprobe.prediction.rules import CONTROL, depth_rules
+from layerprobe.prediction.rules import CONTROL, depth_rules, rules_for
 from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, Reading, cka_with, reading_of
 from layerprobe.similarity.checks import Array
 
@@ -318,7 +317,7 @@ def tuned_rules() -> list[Rule]:
             parameters=0,
         )
 
-    return [fix_rule(rule) for rule in (*depth_rules({}, []), *fittable_rules())]
+    return [fix_rule(rule) for rule in (*depth_rules(), *fittable_rules())]
 
 
 def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:

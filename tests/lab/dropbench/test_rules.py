@@ -12,14 +12,8 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.lab.dropbench.bench import REFERENCE, bench_predictors, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.prediction.rule import (
-    FittedParameters,
-    ModelCurves,
-    fitted_parameters,
-    rule_curves,
-    rule_names,
-    tuned_rule,
-)
+from layerprobe.prediction.rule import FittedParameters, ModelCurves, fitted_parameters
+from layerprobe.prediction.rules import rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.reading import CKA, READINGS, alone
 
