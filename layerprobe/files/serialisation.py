@@ -259,7 +259,8 @@ def _fits(kind: Any, data: Any) -> bool:
 def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
     if hasattr(kind, "class_of"):
         kind, data = kind.class_of(data)
-    fields, tags = field_types(kind), getattr(kind, "json_tags", ())
+    fields = field_types(kind)
+    tags = getattr(kind, "json_tags", ())
     data = {name: item for name, item in data.items() if name in fields or name not in tags}
     check_keys(data, fields, key=key)
     for name, (hint, needed) in fields.items():
@@ -325,7 +326,8 @@ def described(kind: Any, *, many: bool = False) -> str:
     if origin is Literal:
         return f"{'some' if many else 'one'} of {', '.join(map(str, arguments))}"
     if origin in (tuple, Sequence):
-        items, lists = described(arguments[0], many=True), "lists" if many else "a list"
+        items = described(arguments[0], many=True)
+        lists = "lists" if many else "a list"
         fixed = origin is tuple and arguments[-1] is not ...
         return f"{_COUNTS.get(len(arguments), len(arguments))} {items} in {lists}" if fixed else f"{lists} of {items}"
     return _WORDS.get(kind, ("a table", "tables"))[many]
@@ -402,7 +404,9 @@ class Keys:
     """A table of the file, whose keys are taken one by one."""
 
     def __init__(self, where: str, data: Mapping[str, Any], folder: Path | None) -> None:
-        self.where, self.data, self.folder = where, data, folder
+        self.where = where
+        self.data = data
+        self.folder = folder
         self.taken: list[str] = []
         self.path = functools.partial(path_from, folder)
 

@@ -299,7 +299,8 @@ def _tables(result: Shown, figures: list[Figure]) -> list[tuple[Table, list[Mark
     with importing():
         from layerprobe.results import draw
 
-    drawings, tables = iter(draw.figures(result)), []
+    drawings = iter(draw.figures(result))
+    tables = []
     for table in (result.table, *result.details):
         places = []
         for figure in itertools.islice(drawings, len(table.charts) if len(table) else 0):
@@ -452,7 +453,8 @@ def _bytes(size: int) -> str:
 
 def _side(explored: Explored, side: str) -> Markup:
     """Return the controls that choose one of the two layers to compare."""
-    low, names = side.lower(), [group.name for group in explored.groups]
+    low = side.lower()
+    names = [group.name for group in explored.groups]
     options = (element("option", name, value=str(place)) for place, name in enumerate(names))
     chosen = element("select", *options, id=f"group-{low}", aria_label=f"{side}: model")
     one = len(names) == 1

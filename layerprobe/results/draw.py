@@ -47,7 +47,8 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
     of_all = table.column(chart.lines[0].column)
     for name, value in chart.where:
         table = table.where(name, value)
-    d, quantity = Drawing(table, chart, style.styled(go.Figure()), []), chart.quantity(table)
+    d = Drawing(table, chart, style.styled(go.Figure()), [])
+    quantity = chart.quantity(table)
     if chart.kind == "map":
         return _map(d, quantity, of_all)
     if chart.kind == "staircase":
@@ -74,7 +75,8 @@ def drawn(table: Table, chart: Chart, *, choice: Choice | None = None, level: fl
 
 def _curves(d: Drawing) -> list[Curve]:
     """Return the curves: one per column and value of `by`."""
-    x, labels = d.table.column(d.chart.x).values, _labels(d.table, d.chart.by)
+    x = d.table.column(d.chart.x).values
+    labels = _labels(d.table, d.chart.by)
     curves: list[Curve] = []
     for line in d.chart.lines:
         column = d.table.column(line.column)
@@ -112,10 +114,13 @@ def _lines(d: Drawing, curves: Sequence[Curve]) -> None:
     beside = [curve for curve in curves if not curve.line.mark]
     shifted = len(beside) > 1 and not d.chart.band and any(c.line.interval or c.line.seeds for c in curves)
     for number, curve in enumerate(curves):
-        name, rows, line = curve.name, curve.rows, curve.line
+        name = curve.name
+        rows = curve.rows
+        line = curve.line
         shift = DODGE * (number - (len(beside) - 1) / 2) if shifted and d.is_layers and not line.mark else 0.0
         shift += DODGE if line.mark and line.interval else 0.0
-        values, at = d.numbers(line.column, rows), [d.place(row) + shift for row in rows]
+        values = d.numbers(line.column, rows)
+        at = [d.place(row) + shift for row in rows]
         if line.seeds:
             _seeds(d, curve, at, DODGE if shifted else ROOM)
         ends = d.ends(line.interval, rows, values, "Shade" if d.chart.band else "Bars")
@@ -157,7 +162,8 @@ def _lines(d: Drawing, curves: Sequence[Curve]) -> None:
 
 def _look(d: Drawing, row: int, value: float, curve: Curve) -> tuple[str, str, int]:
     """Return colour, symbol and size of a point, and note their meaning."""
-    mark, usual = d.mark(row), style.DROP if d.chart.zero and value == 0 else curve.colour
+    mark = d.mark(row)
+    usual = style.DROP if d.chart.zero and value == 0 else curve.colour
     colour, symbol, note = MARKS.get(mark, (usual, "", ""))
     size = 5 if len(curve.rows) > 26 else 8  # many large ones would touch
     if curve.line is not d.chart.lines[0]:
@@ -212,7 +218,8 @@ def _across(d: Drawing, curves: Sequence[Curve]) -> None:
     A baseline of 0 is left out, since it is far from everything else.
     """
     places = [d.place(row) for curve in curves for row in curve.rows]
-    column, x = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
+    column = d.table.column(d.chart.lines[0].column)
+    x = d.table.column(d.chart.x).values
     rows = [row for row, value in enumerate(column.values) if value is not None and x[row] is None]
     lines = [
         (d.table.columns[0].cells[row], value, {"color": style.REFERENCE, "dash": dash})
@@ -252,7 +259,8 @@ def _costs(d: Drawing, curves: Sequence[Curve]) -> None:
         across = d.ends(d.chart.x_interval, curve.rows, costs, "Horizontal bars") or [(cost, cost) for cost in costs]
         upright = upright or [(value, value) for value in values]
         groups.append(list(map(_Point, curve.rows, costs, across, values, upright)))
-    points, lower = [point for group in groups for point in group], d.chart.quantity(d.table).best == "lower"
+    points = [point for group in groups for point in group]
+    lower = d.chart.quantity(d.table).best == "lower"
     beaten = {
         point
         for point in points
@@ -359,11 +367,13 @@ def _place(axis: Column, row: int) -> str:
 
 def _staircase(d: Drawing, quantity: Quantity) -> Figure:
     """Draw one row per size: the blocks that are kept and removed, their agreement, and the loss."""
-    column, left = d.table.column(d.chart.lines[0].column), d.table.column(d.chart.x).values
+    column = d.table.column(d.chart.lines[0].column)
+    left = d.table.column(d.chart.x).values
     rows = [row for row, value in enumerate(column.values) if value is not None]
     rows.sort(key=lambda row: -len(left[row]))  # type: ignore[arg-type]
     sets: list[set[int]] = [set(left[row]) for row in rows]  # type: ignore[call-overload]
-    n, places = max(map(max, sets)), list(range(len(rows)))
+    n = max(map(max, sets))
+    places = list(range(len(rows)))
     sizes = [f"{len(blocks)} of {n}" for blocks in sets]
     chosen = [place for place, row in enumerate(rows) if d.mark(row) == "chosen"]
     losses, colour = _losses(d, rows, [rows[place] for place in chosen])
@@ -456,7 +466,8 @@ def _course(d: Drawing, curves: Sequence[Curve], quantity: Quantity) -> str:
     x = d.table.column(d.chart.x)
     if d.chart.kind == "cost":
         return f"{quantity.title} against {x.quantity.unit if x.quantity else x.head}."
-    where, pieces = x.name.replace("_", " ") if d.is_layers else x.head, []
+    where = x.name.replace("_", " ") if d.is_layers else x.head
+    pieces = []
     for curve in curves:
         cells = d.table.column(curve.line.column).cells
         is_first = curve.line is d.chart.lines[0] or curve.line.mark

@@ -255,7 +255,8 @@ def save(result: Shown, path: str | Path) -> Path:
     """
     if not isinstance(result, Shown):
         raise DataError(f"expected a result and a path, as in save(finding, 'finding.json'), got {result!r:.80}")
-    target, suffix = Path(path), Path(path).suffix.lower()
+    target = Path(path)
+    suffix = Path(path).suffix.lower()
     if suffix in (".html", ".htm", *IMAGES):
         return result.save_html(target)
     if suffix in FILES:

@@ -217,7 +217,8 @@ def is_numeric(column: Column) -> bool:
 
 def draw_axes(d: Drawing, curves: Sequence[Curve]) -> None:
     """Set up the axis of layers, costs, names or numbers."""
-    column, rows = d.table.column(d.chart.x), [row for curve in curves for row in curve.rows]
+    column = d.table.column(d.chart.x)
+    rows = [row for curve in curves for row in curve.rows]
     axis = d.figure.update_xaxes
     if d.is_layers:
         n = 1 + max((int(column.values[row]) for row in rows), default=0)  # type: ignore[call-overload]
@@ -226,7 +227,8 @@ def draw_axes(d: Drawing, curves: Sequence[Curve]) -> None:
     axis(title_text=text(column.quantity.title if column.quantity else words.capitalised(column.head)))
     if d.chart.kind == "cost":
         costs = [cost for cost in d.numbers(d.chart.x, rows) if cost > 0] or [1.0]
-        low, times = min(costs), max(costs) / min(costs)
+        low = min(costs)
+        times = max(costs) / min(costs)
         ticks = {float(f"{low * times ** (step / 3):.2g}") for step in range(4)}  # few enough for a phone
         axis(type="log", tickformat="~s" if max(costs) >= 1000 else "~g", tickvals=sorted(ticks))
     elif not is_numeric(column):
@@ -261,7 +263,8 @@ def draw_model(d: Drawing, curves: Sequence[Curve], choice: Choice, level: float
     pixels = {"yref": "paper", "ysizemode": "pixel", "yanchor": 0}
     for block in range(1, n + 1):
         stays = block in choice.blocks
-        colour, ends = CHOSEN if stays else FAINT, {"x0": block - 0.46, "x1": block + 0.46}
+        colour = CHOSEN if stays else FAINT
+        ends = {"x0": block - 0.46, "x1": block + 0.46}
         line = {"color": colour, "width": 1, "dash": "solid" if stays else "dot"}
         fill = colour if stays else TRANSPARENT
         d.figure.add_shape(type="rect", y0=-10, y1=-34, fillcolor=fill, line=line, **ends, **pixels)

@@ -366,7 +366,8 @@ class Table:
         """
         from layerprobe.files.atomic import write_file
 
-        target, content = Path(path), self.csv().encode()
+        target = Path(path)
+        content = self.csv().encode()
         if (suffix := target.suffix.lower()) not in FILES:
             raise DataError(f"cannot save {target.name}: use an ending of {', '.join(FILES)}")
         if suffix == ".tex":

@@ -95,7 +95,8 @@ def fitted(table: Table, width: int | None) -> str:
     if sum(room) - 2 <= width:
         return replace(table, notes=tuple(wrapped(note, width) for note in table.notes)).text()
     keys = len(columns) if sum(room[:-1]) <= width / 2 and not table.numeric[-1] else _telling(table, room, width)
-    parts, used = [list(columns[:keys])], sum(room[:keys])
+    parts = [list(columns[:keys])]
+    used = sum(room[:keys])
     for column, wide in zip(columns[keys:], room[keys:], strict=True):
         if used + wide - 2 > width and len(parts[-1]) > keys:
             parts.append(list(columns[:keys]))
@@ -260,7 +261,9 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
 
 def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple[str, bool]:
     """Return the first columns that fit, with bars for the first interval, and whether those are all columns."""
-    chart, rows, every = table.charts[0] if table.charts else None, len(table), len(table.shown)
+    chart = table.charts[0] if table.charts else None
+    rows = len(table)
+    every = len(table.shown)
     if not rows:
         return "", True
     if wide:
@@ -270,7 +273,8 @@ def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple
     for name, value in chart.where if chart is not None else ():
         table = table.where(name, value)
     same = {name for name, _ in chart.where} if chart is not None else set()
-    columns, legend = [column for column in table.first if column.name not in same], list[str]()
+    columns = [column for column in table.first if column.name not in same]
+    legend = list[str]()
     bar = None if chart is None else _bars(table, chart, BAR)
     if bar is None or chart is None:
         columns = _fitting(columns, width)
@@ -319,7 +323,8 @@ def _square(table: Table, chart: Chart) -> Table:
 
 def _legend(table: Table, chart: Chart) -> str:
     """Return the explanation of dots, numbers and bars."""
-    line, quantity = chart.lines[0], chart.quantity(table)
+    line = chart.lines[0]
+    quantity = chart.quantity(table)
     dots = "● run  ○ inferred   " if line.run else ""
     where = f" on {quantity.split}" if quantity.split not in ("", "all") else ""
     return f"{dots}{quantity.unit}{where}; bars: {table.column(line.interval, interval=True).head}"

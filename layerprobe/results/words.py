@@ -76,7 +76,8 @@ def account(conclusion: Conclusion) -> str:
 def tiles(conclusion: Conclusion) -> list[tuple[str, str]]:
     """Return the first four facts, each as a number and its meaning."""
     rows = _words()["tiles"] | _words()[conclusion.kind].get("tiles", {})
-    values, names = _values(conclusion), [name for name in conclusion.facts if name in rows]
+    values = _values(conclusion)
+    names = [name for name in conclusion.facts if name in rows]
     written = [(_filled(rows[name][0], values), _filled(rows[name][1:], values)) for name in names]
     return [tile for tile in written if tile[0]][:4]
 
@@ -99,7 +100,8 @@ def step(next_step: Step, conclusion: Conclusion) -> tuple[str, str]:
 
 def _case_text(conclusion: Conclusion, part: str) -> str:
     """Return the text of a part, taken from the case or its kind, for the verdict."""
-    kind_words, case = _words()[conclusion.kind], conclusion.case
+    kind_words = _words()[conclusion.kind]
+    case = conclusion.case
     template = (kind_words.get(case) or _words()["any"][case]).get(part, kind_words.get(part, ""))
     if isinstance(template, Mapping):
         template = template.get(conclusion.verdict, template.get("else", ""))

@@ -285,8 +285,10 @@ def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> St
 def _header(directory: Path, manifest: Manifest, index: int) -> tuple[Path, tuple[int, int], list[int]]:
     """Return the path of a shard, the shape of its layers, and the offset of each layer."""
     start, stop = manifest.shard_rows(index)
-    path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
-    n_layers, dtype = manifest.n_layers, manifest.key.store_dtype
+    path = directory / manifest.shard_name(index)
+    shape = (stop - start, manifest.width)
+    n_layers = manifest.n_layers
+    dtype = manifest.key.store_dtype
     # a safetensors file: 8 bytes with the header's length, the header as JSON, the tensors
     with _reading(path, "its header", ValueError, TypeError, KeyError, AttributeError, RecursionError):
         with open_regular(path) as file:

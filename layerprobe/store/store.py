@@ -107,7 +107,9 @@ class Entry:
 def extraction_entry(directory: Path) -> Entry:
     """Return the summary of one entry."""
     state: State = "partial"
-    size, modified, manifest = 0, 0.0, None
+    size = 0
+    modified = 0.0
+    manifest = None
     try:
         modified = directory.stat().st_mtime
         size = tree_bytes(directory)
@@ -131,7 +133,8 @@ def runs_entry(directory: Path) -> Entry:
         origin = parse_json(read_document(directory / "origin.json", limit=None))
         names = str(origin["model"]["name"]), str(origin["task"])
     with store_errors("read", directory):
-        size, modified = tree_bytes(directory), max(path.stat().st_mtime for path in (directory, *finished))
+        size = tree_bytes(directory)
+        modified = max(path.stat().st_mtime for path in (directory, *finished))
     begun = sum(path.is_dir() for path in directory.iterdir())
     state: State = "complete" if finished and len(finished) == begun else "partial"
     return Entry(directory=directory, state=state, bytes=size, modified=modified, runs=len(finished), origin=names)

@@ -13,8 +13,10 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.results.draw import Figure
+from layerprobe.results.conclusion import Step
+from layerprobe.results.document import write_page
 from layerprobe.results.draw import figures as drawings
+from layerprobe.results.style import Figure
 from layerprobe.study.values import Finding
 from tests.browser import BACKGROUNDS, DARK, DRAWN, LIGHT, UNREADABLE, browser, until  # noqa: F401 - the fixture
 from tests.few import few
@@ -24,6 +26,7 @@ from .test_explore import GOLD, NOISY, SCRIPT, ItemSource, N, scores_with, sourc
 from .test_shown import CASES
 
 Open = Callable[..., Any]
+STEP = Step(name="export", command=("find", "rtd", "pairs.csv", "-o", "rtd-5"))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ def open_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Open:  
 def _opened(chromium: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
     """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
     result = CASES[kind]()
-    path = result.save_html(folder / f"{kind}.html")
+    path = write_page(result, folder / f"{kind}.html", steps=(STEP,))
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     said: list[str] = []
@@ -200,7 +203,7 @@ def test_the_first_screen_has_the_answer_and_what_to_do_and_a_click_copies_it(
     width: int, height: int, open_page: Open
 ) -> None:
     with open_page("found", viewport={"width": width, "height": height}) as page:
-        for place in ("h1", ".pill", ".sentence", ".tiles"):
+        for place in ("h1", ".pill", ".sentence", ".tiles", ".cards > div:first-child"):
             box = page.locator(place).bounding_box()
             assert box["y"] + box["height"] <= height, place
         page.locator(".copy").first.click()
@@ -208,7 +211,7 @@ def test_the_first_screen_has_the_answer_and_what_to_do_and_a_click_copies_it(
         page.evaluate("document.body.append(document.createElement('textarea'))")
         page.locator("textarea").focus()
         page.keyboard.press("Control+v")
-        assert page.locator("textarea").input_value().startswith("layerprobe ")
+        assert page.locator("textarea").input_value() == "layerprobe find rtd pairs.csv -o rtd-5"
 
 
 # ---- single items -----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.errors import DataError, LayerProbeError, unreliable
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.results import document
+from layerprobe.results.conclusion import Step
 from layerprobe.results.document import CDN, render, script_json
 from layerprobe.results.draw import figures
 from layerprobe.similarity.measures import Procrustes
@@ -177,7 +178,10 @@ def test_warnings_without_which_the_answer_misleads_stand_above_the_numbers() ->
     from .test_shown import models
 
     fatal = unreliable("2 of 5 runs failed")
-    text = Page(render(dataclasses.replace(models(), warnings=("times are noisy", fatal)), plotly="cdn")).text
+    step = Step(name="export", command=("export", "a model", "-o", "out"))
+    result = dataclasses.replace(models(), warnings=("times are noisy", fatal))
+    text = Page(render(result, steps=(step,), command="layerprobe score", plotly="cdn")).text
+    assert text.index("layerprobe export 'a model' -o out") < text.index("Can I trust it?") < text.index("Command")
     assert text.index(fatal) < text.index("Can I trust it?") < text.index("times are noisy")
 
 
