@@ -189,16 +189,27 @@ def load_from_hub(monkeypatch: pytest.MonkeyPatch, name: str, names: list[str], 
 A, B = [f"a {i}" for i in range(8)], [f"b {i}" for i in range(8)]
 
 
-def test_mrpc_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = {"sentence1": A, "sentence2": B, "label": [0, 1] * 4, "idx": list(range(8))}
-    task = load_from_hub(monkeypatch, "nyu-mll/glue:mrpc", ["not_equivalent", "equivalent"], **columns)
-    assert (task.kind, task.test.targets) == ("paraphrase", (0.0, 1.0) * 4)
-
-
-def test_sst2_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = {"idx": list(range(8)), "sentence": A, "label": [0, 1] * 4}
-    task = load_from_hub(monkeypatch, "stanfordnlp/sst2", ["negative", "positive"], **columns)
-    assert (task.kind, task.labels) == ("classification", ("0", "1"))
+@pytest.mark.parametrize(
+    ("columns", "names", "kind", "labels"),
+    [
+        ({"sentence1": A, "sentence2": B, "idx": A}, ["not_equivalent", "equivalent"], "paraphrase", ("0", "1")),
+        ({"idx": list(range(8)), "sentence": A}, ["negative", "positive"], "classification", ("0", "1")),
+        (
+            {"id": A, "sentence_A": A, "sentence_B": B, "relatedness_score": [1.0, 2.5, 5.0, 4.0] * 2},
+            ["neutral", "contradiction"],
+            "sts",
+            (),
+        ),
+    ],
+    ids=["mrpc", "sst2", "sick"],
+)
+def test_data_sets_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, columns: dict[str, list[Any]], names: list[str], kind: str, labels: tuple[str, ...]
+) -> None:
+    task = load_from_hub(monkeypatch, "org/name", names, **columns, label=[0, 1] * 4)
+    assert (task.kind, task.labels) == (kind, labels)
+    assert not labels or task.test.gold.tolist() == [0.0, 1.0] * 4
+    assert labels or task.score_range == (1, 5)
 
 
 def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +241,6 @@ def test_a_label_that_annotators_did_not_agree_on_is_missing(tmp_path: Path) -> 
     assert load_task(path, skip_empty=True).labels == ("a", "b", "c", "d")
 
 
-def test_sick_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = {"id": A, "sentence_A": A, "sentence_B": B, "label": [0, 1, 2, 1] * 2}
-    columns |= {"relatedness_score": [1.0, 2.5, 5.0, 4.0] * 2}
-    names = ["entailment", "neutral", "contradiction"]
-    assert load_from_hub(monkeypatch, "sick", names, **columns).score_range == (1, 5)
-    assert load_task("sick", kind="entailment").labels == ("contradiction", "entailment", "neutral")
-
-
 # ---- real files ---------------------------------------------------------------------------------------
 
 
@@ -249,14 +252,10 @@ def test_mrpc(shared_data: Path) -> None:
 
 
 def test_sick_entailment(shared_data: Path) -> None:
-    for source in ("sick", "sick/SICK_train.txt"):
-        task = load_task(shared_data / source, kind="entailment")
-        assert task.labels == ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
-        assert [task.test.targets.count(number) for number in range(3)] == [720, 1414, 2793]
-
-
-def test_sick_by_columns(shared_data: Path) -> None:
-    path = shared_data / "sick" / "SICK_train.txt"
-    by_name = load_task(path, columns="sentence_A,sentence_B,entailment_judgment")
-    assert by_name.digest == load_task(path, kind="entailment").digest
+    task = load_task(shared_data / "sick", kind="entailment")
+    assert task.labels == ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+    assert [task.test.targets.count(number) for number in range(3)] == [720, 1414, 2793]
+    columns = "sentence_A,sentence_B,entailment_judgment"
+    by_name = load_task(shared_data / "sick" / "SICK_train.txt", columns=columns)
+    assert by_name.digest == task.digest
     assert re.search("2536 NEUTRAL", by_name.notes[-1])

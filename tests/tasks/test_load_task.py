@@ -64,31 +64,28 @@ def test_other_formats_give_the_same_task(tmp_path):
 
 @pytest.mark.parametrize(
     ("train", "validation", "test"),
-    [("train", "dev", "test"), ("en-train", "en-val", "en-test"), ("SICK_train", "SICK_trial", "SICK_test_annotated")],
-)
-def test_siblings_of_a_train_file_are_taken(tmp_path, train, validation, test):
-    task = load_task(write_splits(tmp_path, train, validation, test))
-    assert sizes(task) == (8, 5, 4)
-    assert task.notes[:2] == (
-        f"used {tmp_path / validation}.csv as the validation split, by its name beside {train}.csv",
-        f"used {tmp_path / test}.csv as the test split, by its name beside {train}.csv",
-    )
-
-
-@pytest.mark.parametrize(
-    ("train", "validation", "test"),
     [
+        ("train", "dev", "test"),
+        ("en-train", "en-val", "en-test"),
+        ("SICK_train", "SICK_trial", "SICK_test_annotated"),
         ("training", "development", "testing"),
         ("train", "eval", "test"),
         ("train", "dev", "eval"),
         ("x-train", "x-dev", "x-evaluation"),
     ],
 )
-def test_other_words_for_splits(tmp_path, train, validation, test):
+def test_words_for_splits(tmp_path, train, validation, test):
     file = write_splits(tmp_path, train, validation, test)
-    assert sizes(load_task(file)) == sizes(load_task(tmp_path)) == (8, 5, 4)
-    frames = {name: rows(n, name) for name, n in ((train, 8), (validation, 5), (test, 4))}
-    assert sizes(load_task(frames)) == (8, 5, 4)
+    (tmp_path / "LICENSE").write_text("free")
+    task = load_task(file)
+    assert sizes(task) == sizes(load_task(tmp_path)) == (8, 5, 4)
+    assert task.notes[:2] == (
+        f"used {tmp_path / validation}.csv as the validation split, by its name beside {train}.csv",
+        f"used {tmp_path / test}.csv as the test split, by its name beside {train}.csv",
+    )
+    if "trial" not in validation:
+        frames = {name: rows(n, name) for name, n in ((train, 8), (validation, 5), (test, 4))}
+        assert sizes(load_task(frames)) == (8, 5, 4)
 
 
 def test_splits_without_a_role_are_told(tmp_path, caplog):
@@ -104,19 +101,17 @@ def test_splits_without_a_role_are_told(tmp_path, caplog):
     }
 
 
-def test_siblings_are_named_alike(tmp_path):
+def test_siblings_are_named_alike_and_others_are_drawn_from_train(tmp_path):
     write_csv(tmp_path / "de-dev.csv", rows())
     write_csv(tmp_path / "en-dev.tsv", rows())
-    task = load_task(write_csv(tmp_path / "en-train.csv", rows(60)))
-    assert sizes(task) == (48, 6, 6)
-
-
-def test_a_split_that_is_given_goes_before_its_sibling(tmp_path):
-    train = write_splits(tmp_path)
-    write_csv(train, rows(60))
+    train = write_csv(tmp_path / "en-train.csv", rows(60))
+    assert sizes(load_task(train)) == (48, 6, 6)
+    write_csv(tmp_path / "en-test.csv", rows(4, "test"))
+    task = load_task(train)
+    assert sizes(task) == (53, 7, 4)
+    assert "split 60 pairs at random with seed 0 into 53 train, 7 validation" in task.notes[2]
     task = load_task(train, test=write_csv(tmp_path / "mine.csv", rows(7, "mine")))
-    assert len(task.test) == 7
-    assert (len(task.train), len(task.validation)) == (60, 5)
+    assert sizes(task) == (53, 7, 7), "a split that is given goes before its sibling"
 
 
 def test_two_siblings_for_one_split_are_an_error(tmp_path):
@@ -124,13 +119,6 @@ def test_two_siblings_for_one_split_are_an_error(tmp_path):
     write_csv(tmp_path / "valid.csv", rows())
     with pytest.raises(TaskError, match=r"dev\.csv and valid\.csv could both be the validation split .* --validation"):
         load_task(train)
-
-
-def test_a_missing_split_is_drawn_from_train(tmp_path):
-    write_csv(tmp_path / "test.csv", rows(4, "test"))
-    task = load_task(write_csv(tmp_path / "train.csv", rows(90)))
-    assert sizes(task) == (80, 10, 4)
-    assert "split 90 pairs at random with seed 0 into 80 train, 10 validation" in task.notes[2]
 
 
 def test_one_file_is_split_by_ratio(tmp_path):
@@ -143,13 +131,6 @@ def test_one_file_is_split_by_ratio(tmp_path):
     assert "at random with seed 3" in task.notes[1]
     assert task.digest == load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=3).digest
     assert task.digest != load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=4).digest
-
-
-def test_a_folder_with_one_file_a_split(tmp_path):
-    write_splits(tmp_path, "x-train", "x-validation", "x-test")
-    (tmp_path / "LICENSE").write_text("free")
-    (tmp_path / "README.txt").write_text("read me")
-    assert sizes(load_task(tmp_path)) == (8, 5, 4)
 
 
 def test_a_folder_with_one_file(tmp_path):
@@ -187,16 +168,6 @@ def test_empty_cells_are_told_at_once(tmp_path):
     )
 
 
-def test_bad_texts_are_cleaned_and_noted(tmp_path):
-    pairs = [*rows(40), ("a\x00b", "x" * 100_005, 3)]
-    task = load_task(write_csv(tmp_path / "a.csv", pairs))
-    assert sum(sizes(task)) == 41
-    assert task.warnings == (
-        f"{tmp_path / 'a.csv'}: replaced control characters by spaces in 1 text",
-        f"{tmp_path / 'a.csv'}: cut 1 text to 100,000 characters",
-    )
-
-
 def test_a_given_range_goes_before_the_data(tmp_path):
     task = load_task(write_csv(tmp_path / "a.csv", rows(60)), score_range=(0, 10))
     assert (task.score_range, max(task.train.targets)) == ((0, 10), 0.5)
@@ -230,17 +201,6 @@ def test_a_file_in_a_missing_folder_is_named(tmp_path: Path, kind: str, name: st
         load_task(tmp_path / "nowhere" / name, kind=kind)
 
 
-text = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters='\t\n\r",'), min_size=1, max_size=20)
-
-
-@settings(deadline=None)
-@given(st.lists(text.filter(str.strip), min_size=2, max_size=20))
-def test_arbitrary_texts_come_back_from_csv(texts):
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_csv(Path(folder) / "a.csv", [(t, t, 1) for t in texts], header=True)
-        assert load_texts(path).texts == tuple(copy for t in texts for copy in (t, t))
-
-
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_any_characters_are_cleaned_not_refused(texts):
@@ -267,16 +227,6 @@ def test_a_text_file_has_one_text_a_line(tmp_path):
     )
 
 
-def test_texts_of_a_table(tmp_path):
-    assert load_texts(write_csv(tmp_path / "a.csv", rows(2))).texts == (
-        "text 0",
-        "other text 0",
-        "text 1",
-        "other text 1",
-    )
-    assert load_texts(tmp_path / "a.csv", columns="1").texts == ("other text 0", "other text 1")
-
-
 # ---- real files ---------------------------------------------------------------------------------------
 
 
@@ -284,8 +234,8 @@ def test_texts_of_a_table(tmp_path):
     ("name", "left"),
     [
         ("en-train.csv", (5725, 1497, 1379)),
-        ("de-train.csv", (5712, 1490, 1379)),
-        ("es-train.csv", (5720, 1493, 1379)),
+        pytest.param("de-train.csv", (5712, 1490, 1379), marks=pytest.mark.slow),
+        pytest.param("es-train.csv", (5720, 1493, 1379), marks=pytest.mark.slow),
         ("ko-train.tsv", (5743, 1491, 1379)),
     ],
 )
@@ -293,22 +243,17 @@ def test_sts_benchmark(shared_data, name, left):
     task = load_task(shared_data / "stsb" / name)
     assert sizes(task) == left
     assert task.score_range == (0, 5)
-    assert sizes(load_task(shared_data / "stsb" / name, keep_overlaps=True)) == (5749, 1500, 1379)
-
-
-def test_sts_benchmark_texts(shared_data):
-    task = load_task(shared_data / "stsb" / "en-train.csv")
-    assert task.train.first[0] == "A plane is taking off."
-    assert task.train.second[2] == "A man is spreading shredded cheese on an uncooked pizza."
-    assert task.train.targets[1] == pytest.approx(0.76)
-    assert any("," in text for text in task.test.first)
+    if name == "en-train.csv":
+        assert task.train.first[0] == "A plane is taking off."
+        assert task.train.second[2] == "A man is spreading shredded cheese on an uncooked pizza."
+        assert task.train.targets[1] == pytest.approx(0.76)
+        assert any("," in text for text in task.test.first)
 
 
 @pytest.mark.parametrize(
     ("source", "columns", "expected", "score_range"),
     [
         ("sick", None, (4404, 491, 4927), (1, 5)),  # 96 of 4,500 and 9 of 500 pairs stand in another split
-        ("sick/SICK_train.txt", None, (4404, 491, 4927), (1, 5)),
         ("wordsim/SimLex-999.txt", None, (799, 100, 100), (0, 10)),
         ("wordsim/SimVerb-3500.txt", "0,1,3", (2800, 350, 350), (0, 10)),
         ("wordsim/rg-65.csv", None, (52, 6, 7), (0, 4)),
