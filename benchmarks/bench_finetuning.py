@@ -56,7 +56,8 @@ from layerprobe.encoders.batching import pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner, layer_weights
+from layerprobe.finetuning.step import FineTuner
+from layerprobe.finetuning.tmft import layer_weights
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples

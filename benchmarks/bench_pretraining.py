@@ -22,11 +22,11 @@ import torch
 
 from layerprobe.embedded import Language
 from layerprobe.encoders.device import autocast_dtype, resolve_device
+from layerprobe.lab.pretraining.loop import Trainer
+from layerprobe.lab.pretraining.masking import MaskedBatch
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.values import OBJECTIVES, SIZES, PretrainingProtocol
-from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import MaskedBatch
 
 
 def bare(trainer: Trainer, batches: list[tuple[MaskedBatch, dict[str, int]]]) -> None:

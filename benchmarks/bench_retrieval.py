@@ -33,7 +33,7 @@ from peer import arguments_of, trained_by_peer
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loss import MultipleNegatives

@@ -38,7 +38,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.finetuning.losses import prepared_sides
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.metrics.scores import cosine_scores, spearman
 from layerprobe.shrinking.teacher import LikeTeacher, Taught, agreement
 from layerprobe.shrinking.values import TRAINING

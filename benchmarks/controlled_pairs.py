@@ -55,6 +55,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.files.atomic import new_folder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.pretraining.loop import SavedStep, Trainer, train
+from layerprobe.lab.pretraining.masking import hold_out, tokenize_corpus
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, make_masking
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.readings.reading import INFONCE, READINGS
@@ -64,9 +66,7 @@ from layerprobe.scoring.score import score_split
 from layerprobe.study.predict import DEFAULT_RULE, predict
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
-from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.loop import Trainer, train
-from layerprobe.training.masking import hold_out, tokenize_corpus
+from layerprobe.training import SavedSteps
 from tests.models import given, save_tiny
 
 AS_IS = "as is"
@@ -290,7 +290,7 @@ def tuned(setting: Setting, arm: Arm, layer: int, seed: int = 0) -> Row:
     """Fine-tune one layer with one seed."""
     encoder = encoder_of(arm.path(setting), setting.device, setting.dtype)
     task = task_of(setting)
-    run, outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=seed)
+    (run,), outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=seed)
     (tested,) = outputs.test
     return {
         "arm": arm.name,

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from layerprobe.embedded import LANGUAGE_SEED, Language
+from layerprobe.lab.pretraining.loop import train
 from layerprobe.lab.pretraining.models import word_tokenizer
 from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
-from layerprobe.training.loop import train
 
 CORPUS_SIZE = 150_000
 CORPUS_SEED = 1

@@ -75,7 +75,7 @@ def main() -> None:
             sort = "too high" if rate in TOO_HIGH else "ordinary"
             row: list[Any] = [objective, name, f"{rate:g}", *how]
             try:
-                run, outputs = fine_tune(encoder, layer, task, protocol=protocol, seed=seed)
+                (run,), outputs = fine_tune(encoder, layer, task, protocol=protocol, seed=seed)
             except TrainingError:
                 counts[name, sort, "error"] += 1
                 print(*row, "error", flush=True)

@@ -29,7 +29,7 @@ from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
 from layerprobe.export.folder import FOR_ANY_LAYER, check_modules, with_pooler
 from layerprobe.files.images import readable_as
-from layerprobe.finetuning.adapters import merge_adapters
+from layerprobe.finetuning.step import merge_adapters
 from layerprobe.results.shown import OneLayer
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.similarity.checks import finite_matrix

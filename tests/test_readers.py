@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import write_kept
-from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_finished, load_saved_run, run_directory
+from layerprobe.finetuning.runs import MODEL, STARTED_FROM, RunOrigin, load_finished, load_saved_run, run_directory
 from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo

@@ -42,16 +42,16 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.atomic import read_kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outcomes import read_outputs
-from layerprobe.finetuning.saved import MODEL, load_failure, load_finished, load_saved_run, save_failure
+from layerprobe.finetuning.runs import MODEL, load_failure, load_finished, load_saved_run, save_failure
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
+from layerprobe.lab.pretraining.loop import SavedStep
 from layerprobe.lab.pretraining.run import ADAPTED, PRETRAINED, adapt_in_store, pretrain
 from layerprobe.lab.run import run_recipe
 from layerprobe.results.shown import load
 from layerprobe.store import store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.artifact import SavedStep
 from tests.export.findings import described, finding_of
 from tests.lab.dropbench.zoos import known_zoo
 from tests.lab.pretraining.jobs import PROTOCOL as ADAPTATION

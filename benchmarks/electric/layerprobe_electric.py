@@ -31,9 +31,9 @@ from torch.nn import functional as F
 from transformers import ElectraModel
 
 from layerprobe.errors import DataError
+from layerprobe.lab.pretraining.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums, token_sums
 from layerprobe.lab.pretraining.models import generator_config, sample, with_detection_head
 from layerprobe.lab.pretraining.values import PretrainingObjective, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums, token_sums
 
 ELECTRIC = PretrainingObjective(
     about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",

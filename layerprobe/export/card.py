@@ -14,7 +14,7 @@ from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.export.folder import Int8File, Layout
 from layerprobe.extraction.check import tokens_phrase
 from layerprobe.files.serialisation import to_dict
-from layerprobe.finetuning.saved import RunOrigin
+from layerprobe.finetuning.runs import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name

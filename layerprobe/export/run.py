@@ -34,7 +34,7 @@ from layerprobe.export.folder import (
 )
 from layerprobe.files.atomic import SUMS, folder_problems
 from layerprobe.files.serialisation import RARE
-from layerprobe.finetuning.saved import MODEL, RunOrigin, load_saved_run, runs_of_layer
+from layerprobe.finetuning.runs import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.names import short_name
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict

@@ -1,10 +1,12 @@
 """Truncated model fine-tuning (TMFT): a run for one layer and one seed, or a run with a loss at every layer.
 
-Knows a truncated encoder, an optimiser and examples; knows no files.
+Knows a truncated encoder and examples; a folder holds the last epoch of an unfinished run.
 Sources: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3. For a loss at every layer: deep supervision (Lee et
 al., AISTATS 2015), one-shot search (Bender et al., ICML 2018), the sandwich rule (Yu and Huang, ICCV 2019); for
 embeddings, Li et al. 2024 (2402.14776) and `AdaptiveLayerLoss` of sentence-transformers.
 """
+
+from __future__ import annotations
 
 import contextlib
 import functools
@@ -12,7 +14,8 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,42 +24,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.context import report, settings
-from layerprobe.encoders.batching import Batch, ModelInputs, collate, copies, padded_groups, token_batches
-from layerprobe.encoders.device import float64_device
+from layerprobe.context import settings
+from layerprobe.encoders.batching import copies, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.model import Pooling
-from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
-from layerprobe.finetuning.adapters import merge_adapters, prepare_model
-from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
-from layerprobe.finetuning.memory import TableGradients, TokenLimit, cached_gradients, plain_gradients
+from layerprobe.errors import DataError, InsufficientMemoryError, StoreError, TrainingError, another_folder
+from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of
 from layerprobe.finetuning.outcomes import RunOutputs
-from layerprobe.finetuning.saved import Epochs
-from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol, Weighting
+from layerprobe.finetuning.step import (
+    EVALUATION_BATCH_TOKENS,
+    FineTuner,
+    LayerWeights,
+    TokenLimit,
+    merge_adapters,
+    prepare_model,
+    read_layers,
+)
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol, Runs, Weighting
 from layerprobe.metrics.names import Split
 from layerprobe.rng import restore_rng, rng_states, seeded
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
-from layerprobe.training.loop import adamw, rate
+from layerprobe.training import SavedSteps, load_optimizer, optimizer_tensors
+from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
-
-# Largest number of tokens of a forward pass: a CPU is fastest if a group fits its cache.
-CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
-# Cost of one more group of examples on a CPU, in tokens: its calls, and one more addition to every gradient.
-CPU_GROUP_OVERHEAD = 48
-# More than any padding, so that all examples of a step are in one group.
-WHOLE_BATCH = 2**40
-# Steps between two checks of the loss on an accelerator, which has to wait for it.
-LOOK_EVERY = 100
-
-Reader = Callable[[Tensor, Batch, Pooling], Tensor]
-"""Function from the token states of a layer to values of each text, such as `Criterion.read`."""
-
-LayerWeights = Callable[[int], NDArray[np.float64]]
-"""Function from a step (from 0) to the (layers,) weights of the losses; a weight of 0 leaves a layer out."""
 
 
 def fine_tune(
@@ -65,14 +58,16 @@ def fine_tune(
     task: Task,
     *,
     protocol: Protocol | None = None,
+    weighting: Weighting | None = None,
     seed: int = 0,
     batch_tokens: int | None = None,
     save_to: Path | None = None,
     unfinished: Path | None = None,
-) -> tuple[FineTuningRun, RunOutputs]:
-    """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
+) -> tuple[Runs, RunOutputs]:
+    """Train the encoder truncated at `layer` and score its best epoch on the test split.
 
-    Loss, head and metrics are those of the task's kind, see `Criterion`.
+    Loss, head and metrics are those of the task's kind, see `Criterion`. The loss is that of the last layer (TMFT);
+    with a `weighting`, every layer has one, and the loss of a step is their sum times the weights, see `layer_weights`.
 
     The examples of a step pass through the model in groups of similar lengths, whose gradients add up to that of the
     step. If the loss of an example depends on the others of its step (`Criterion.whole_batch`), the texts of the step
@@ -80,52 +75,18 @@ def fine_tune(
     rounding; with dropout, another grouping is another draw. When memory runs out, the groups become smaller and the
     step is repeated.
 
-    The encoder is not changed. The best epoch has the highest primary metric on the validation split; `save_to` is a
-    folder for its encoder, without a head. The seed determines the initial weights of the head, the order of examples
-    and dropout. `batch_tokens` is the largest number of tokens of a group, with padding, also in evaluation: by
-    default 1,024 on a CPU and a whole step elsewhere; 4,096 in evaluation. If given, it also bounds the memory of a
-    loss on the whole step, whose texts are then embedded twice. `unfinished` is a folder of this run's own, where an
-    interrupted run leaves its last epoch to continue from. Scores are x 100.
+    The encoder is not changed. The best epoch has the highest primary metric on the validation split, averaged over
+    layers; `save_to` is a folder for its encoder, without a head. With several layers, one whose loss or scores are not
+    finite is left out from then on, with the reason; the failure of all is raised. The seed determines the initial
+    weights of the heads, the order of examples and dropout. `batch_tokens` is the largest number of tokens of a group,
+    with padding, also in evaluation: by default 1,024 on a CPU and a whole step elsewhere; 4,096 in evaluation. If
+    given, it also bounds the memory of a loss on the whole step, whose texts are then embedded twice. `unfinished` is a
+    folder of this run's own, where an interrupted run leaves its last epoch to continue from. Scores are x 100.
 
     Returns:
-        The run, and the outputs of its best epoch for every validation and test example.
+        The run of each layer with a loss, and the outputs of the best epoch for every validation and test example.
     """
-    (run,), outputs = train_layers(
-        encoder,
-        layer,
-        task,
-        protocol or Protocol(),
-        seed=seed,
-        batch_tokens=batch_tokens,
-        save_to=save_to,
-        unfinished=unfinished,
-    )
-    return run, outputs
-
-
-def train_layers(
-    encoder: Encoder,
-    layer: int,
-    task: Task,
-    protocol: Protocol,
-    *,
-    weighting: Weighting | None = None,
-    seed: int = 0,
-    batch_tokens: int | None = None,
-    save_to: Path | None = None,
-    unfinished: Path | None = None,
-) -> tuple[tuple[FineTuningRun, ...], RunOutputs]:
-    """Train the encoder up to `layer` with the task's loss there or, with a `weighting`, at each layer up to the last.
-
-    With one loss this is TMFT, see `fine_tune`, and a failure is raised. With a loss at every layer of one forward
-    pass, the loss of a step is the sum of the layers' losses times their weights, see `layer_weights`; each layer has
-    its own head if the kind of task needs one. A layer whose loss or scores are not finite is left out from then on,
-    with the reason. The best epoch, common to all layers, has the highest primary metric on the validation split,
-    averaged over layers; its model is saved to `save_to`, and can be truncated at any layer.
-
-    Returns:
-        The run of each layer, and the outputs of the best epoch for every validation and test example.
-    """
+    protocol = protocol or Protocol()
     what = f"TMFT layer {layer} seed {seed}" if weighting is None else f"joint run seed {seed}"
     _check_splits(task)
     encoder.check_pooling(protocol.pooling)
@@ -244,261 +205,6 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
         ) from error
 
 
-class FineTuner:
-    """The optimiser, its schedule, and one plain epoch.
-
-    The loss of a step is the sum of the layers' losses, each with its criterion, times their weights.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        model: TruncatedEncoder,
-        protocol: Protocol,
-        *,
-        steps_per_epoch: int,
-        criteria: Sequence[Criterion],
-        weights: LayerWeights | None = None,
-        batch_tokens: int | None = None,
-    ) -> None:
-        self.encoder, self.model, self.protocol = encoder, model, protocol
-        self.criteria = criteria
-        self.weights = weights or (lambda step: np.ones(len(model.layers)))
-        self.failures: dict[int, TrainingError] = {}
-        """Reasons why layers are left out from now on, by layer."""
-        on_cpu = encoder.device.type == "cpu"
-        self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
-        self.cached = batch_tokens is not None
-        """Whether a loss on the whole batch keeps one group in memory at a time."""
-        # an accelerator is fastest with few large kernels; without padding there is nothing to save
-        self.group_overhead = CPU_GROUP_OVERHEAD if on_cpu and encoder.padding_invariant else WHOLE_BATCH
-        self.looks_every = 1 if on_cpu else LOOK_EVERY
-        self.steps_per_epoch = steps_per_epoch
-        self.total_steps = steps_per_epoch * protocol.epochs
-        self.step = 0
-        self._losses: list[Tensor] = []
-        self.tables = TableGradients(model) if on_cpu else None
-        self.drops = protocol.dropout and any(
-            isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules()
-        )
-        self.trained = [p for part in (model, *criteria) for p in part.parameters() if p.requires_grad]
-        self.optimizer = adamw(self.trained, protocol, fused=True)
-        self.share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.share)
-
-    def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, task: str) -> list[float]:
-        """Train once on every example in this order; return the mean loss of every layer."""
-        self.model.train(self.protocol.dropout)
-        place = float64_device(self.encoder.device)
-        total = torch.zeros(len(self.criteria), dtype=torch.float64, device=place)
-        for start in range(0, len(order), self.protocol.batch_size):
-            rows = order[start : start + self.protocol.batch_size]
-            losses = self.update(examples, rows)
-            total += losses.to(place).double() * len(rows)
-            self._losses.append(losses)
-            if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
-                self._look_at_losses()
-            report(task, self.step, self.total_steps)
-        means: list[float] = (total / len(order)).tolist()
-        return means
-
-    def go_on_from(self, step: int) -> None:
-        """Set the schedule to the given step."""
-        self.step = step
-        self.schedule.load_state_dict({**self.schedule.state_dict(), "last_epoch": step, "_step_count": step + 1})
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * self.share(step)
-
-    def _look_at_losses(self) -> None:
-        """Check for losses that are not finite; an accelerator waits here, not at every step."""
-        first = self.step - len(self._losses) + 1
-        steps = torch.stack(self._losses).tolist()
-        self._losses.clear()
-        for step, losses in enumerate(steps, start=first):
-            for layer, loss in zip(self.model.layers, losses, strict=True):
-                if not math.isfinite(loss):
-                    self._fail(layer, loss, step)
-
-    def _fail(self, layer: int, loss: float, step: int) -> None:
-        """Leave a layer out from now on; raise TrainingError if it was the last one."""
-        if layer in self.failures:
-            return
-        epoch = math.ceil(step / self.steps_per_epoch)
-        self.failures[layer] = TrainingError(
-            f"the loss at layer {layer} became {loss} at step {step} of {self.total_steps}, in "
-            f"epoch {epoch}: lower the learning rate "
-            f"(now {self.protocol.learning_rate:g}) or use float32"
-        )
-        if len(self.failures) == len(self.criteria):
-            raise self.failures[min(self.failures)]
-
-    def update(self, examples: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
-        """Take one step on the examples `rows`; return the mean loss of every layer."""
-        states = rng_states(self.encoder.device)
-        weights = self.weights(self.step)
-
-        def work() -> Tensor:
-            restore_rng(states, self.encoder.device)
-            return self._gradients(examples, rows, weights)
-
-        but = "; dropout is drawn differently than with more memory"
-        losses = self.limit.run(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
-        nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
-        self.optimizer.step()
-        self.schedule.step()
-        self.step += 1
-        return losses
-
-    def _gradients(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
-        """Compute the gradients of the mean loss of the examples `rows`, summed over groups.
-
-        Returns:
-            (layers,) unweighted losses.
-        """
-        if self.tables:
-            self.tables.clear()
-        self.optimizer.zero_grad()
-        whole_batch = self.criteria[0].whole_batch
-        losses = (self._whole_batch_gradients if whole_batch else self._grouped_gradients)(examples, rows, weights)
-        if self.tables:
-            self.tables.expand()
-        return losses
-
-    def _grouped_gradients(
-        self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]
-    ) -> Tensor:
-        """Add up the gradients of groups of examples."""
-        total = torch.zeros(len(self.criteria), device=self.encoder.device)
-        tokens = examples.tokens[rows].tolist()
-        groups = padded_groups(tokens, budget=self.limit.tokens, overhead=self.group_overhead)
-        for group in self.limit.watched(groups, tokens):
-            share = len(group) / len(rows)
-            losses = [loss * share for loss in self._layer_losses(examples, rows[group])]
-            self._weighted(losses, weights).backward()  # type: ignore[no-untyped-call]
-            total += torch.stack(losses).detach()
-        return total
-
-    def _whole_batch_gradients(
-        self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]
-    ) -> Tensor:
-        """Compute the gradients of a loss that is not a mean over groups: groups of the step's texts are joined.
-
-        When memory runs out, or if the tokens of a pass are given, one group is in memory at a time.
-        """
-        texts, places = np.unique(np.concatenate([side[rows] for side in examples.sides]), return_inverse=True)
-        lengths = [examples.texts.length(text) for text in texts]
-        groups = padded_groups(lengths, budget=self.limit.tokens, overhead=self.group_overhead)
-        order = np.argsort(np.concatenate(groups))
-        at = torch.from_numpy(order[places]).to(self.encoder.device)
-        readers = [criterion.read for criterion in self.criteria]
-
-        def read(group: Sequence[int]) -> list[Tensor]:
-            pooling = self.protocol.pooling
-            return read_layers(self.encoder, self.model, examples.texts, texts[group].tolist(), readers, pooling)
-
-        def loss(layers: list[Tensor]) -> tuple[Tensor, Tensor]:
-            losses = [
-                criterion.example_loss(layer.index_select(0, at), examples, rows)
-                for criterion, layer in zip(self.criteria, layers, strict=True)
-            ]
-            return self._weighted(losses, weights), torch.stack(losses).detach()
-
-        watched = functools.partial(self.limit.watched, groups, lengths)
-        if self.cached and len(groups) > 1:
-            return cached_gradients(watched, read, loss, device=self.encoder.device)
-        states = rng_states(self.encoder.device)
-        try:
-            return plain_gradients(watched, read, loss)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(groups) == 1:
-                raise
-        # outside the handler the graphs of the groups are free
-        logger.warning(
-            "out of memory at step %d of %d: continuing with every text embedded twice, and the graph of one group of "
-            "texts in memory at a time, which gives the same gradients",
-            self.step + 1,
-            self.total_steps,
-        )
-        self.cached = True
-        restore_rng(states, self.encoder.device)
-        return self._gradients(examples, rows, weights)
-
-    def _weighted(self, losses: list[Tensor], weights: NDArray[np.float64]) -> Tensor:
-        """Return the weighted sum of the layers' losses for the gradient.
-
-        With several layers, a loss that is not finite is left out: even times 0 it would spoil shared weights.
-        """
-        if len(losses) == 1:
-            return losses[0]
-        for layer, loss in zip(self.model.layers, torch.stack(losses).tolist(), strict=True):
-            if not math.isfinite(loss):
-                self._fail(layer, loss, self.step + 1)
-        left = [i for i, layer in enumerate(self.model.layers) if layer not in self.failures]
-        used = [i for i in left if weights[i]] or left
-        return torch.stack([losses[i] * float(weights[i]) for i in used]).sum()
-
-    def _layer_losses(self, items: PreparedItems, rows: NDArray[np.int64]) -> list[Tensor]:
-        """Return the mean losses of the examples `rows` by layer. All texts of an example share one pass."""
-        texts = np.concatenate([side[rows] for side in items.sides]).tolist()
-        readers = [criterion.read for criterion in self.criteria]
-        layers = read_layers(self.encoder, self.model, items.texts, texts, readers, self.protocol.pooling)
-        return [
-            criterion.example_loss(states, items, rows) for criterion, states in zip(self.criteria, layers, strict=True)
-        ]
-
-
-def embed(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: ModelInputs,
-    rows: Sequence[int],
-    protocol: Protocol,
-) -> list[Tensor]:
-    """Return the pooled embeddings of the texts `rows`, (text, feature), by layer."""
-    return read_layers(encoder, model, texts, rows, [pooled] * len(model.layers), protocol.pooling)
-
-
-def read_layers(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: ModelInputs,
-    rows: Sequence[int],
-    readers: Sequence[Reader],
-    pooling: Pooling,
-) -> list[Tensor]:
-    """Return the (text, ...) values of the texts `rows` from the reader of each layer; see `Criterion.read`.
-
-    Values per token begin with the text's own tokens, on whichever side it is padded.
-
-    The texts take one forward pass, or one per length if padding would change the output.
-    """
-    lengths = [texts.length(row) for row in rows]
-    if not encoder.padding_invariant and len(set(lengths)) > 1:
-        batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
-        parts = [read_layers(encoder, model, texts, [rows[i] for i in batch], readers, pooling) for batch in batches]
-        places = torch.tensor([i for batch in batches for i in batch]).argsort().to(encoder.device)
-        return [_as_wide(layer)[places] for layer in zip(*parts, strict=True)]
-    batch = collate(texts, rows, encoder.device)
-    with encoder.precision():
-        states = list(model.layer_states(batch))
-    pooled = [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
-    if texts.padding_side == "left" and pooled[0].ndim > 2:
-        width = max(lengths)
-        return [
-            torch.stack([text.roll(n - width, 0) for text, n in zip(layer, lengths, strict=True)]) for layer in pooled
-        ]
-    return pooled
-
-
-def _as_wide(parts: Sequence[Tensor]) -> Tensor:
-    """Join parts of (text, ...), or of (text, token, ...) with fewer tokens than others, which get zeros."""
-    width = max(part.shape[1] for part in parts)
-    wide = [part.new_zeros(len(part), width, *part.shape[2:]) for part in parts]
-    for into, part in zip(wide, parts, strict=True):
-        into[:, : part.shape[1]] = part
-    return torch.cat(wide)
-
-
 @torch.inference_mode()
 def evaluate(
     encoder: Encoder,
@@ -525,14 +231,14 @@ def evaluate(
     model.eval()
     failures = {} if failures is None else failures
     limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), items.texts.lengths
-    layers, readers = model.layers, [criterion.read for criterion in criteria]
+    readouts = [criterion.read for criterion in criteria]
 
-    def work() -> list[Kept]:
-        by_layer: list[Kept] = [[] for _ in layers]
+    def work() -> list[TextValues]:
+        by_layer: list[TextValues] = [[] for _ in model.layers]
         assert limit.tokens is not None
         batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
         for rows in limit.watched(batches, lengths):
-            read = read_layers(encoder, model, items.texts, rows, readers, protocol.pooling)
+            read = read_layers(encoder, model, items.texts, rows, readouts, protocol.pooling)
             for i, layer in enumerate(read):
                 by_layer[i] = _keep(by_layer[i], layer.float().cpu().numpy(), rows, lengths)
         for again, first in zip(*copies(items.texts), strict=True):
@@ -543,7 +249,7 @@ def evaluate(
     embedded = limit.run(work, "while embeddings were scored")
     outputs: list[NDArray[np.float64] | None] = []
     scores: list[Evaluation | None] = []
-    for i, (layer, criterion) in enumerate(zip(layers, criteria, strict=True)):
+    for i, (layer, criterion) in enumerate(zip(model.layers, criteria, strict=True)):
         output, score = None, None
         if layer not in failures:
             try:
@@ -558,17 +264,17 @@ def evaluate(
                 output = None
         outputs.append(output)
         scores.append(score)
-    if len(failures) == len(layers):
+    if len(failures) == len(model.layers):
         raise failures[min(failures)]
     shape = next(output.shape for output in outputs if output is not None)
     return np.stack([np.full(shape, np.nan) if output is None else output for output in outputs]), scores
 
 
-Kept = NDArray[np.float32] | list[NDArray[np.float32]]
+TextValues = NDArray[np.float32] | list[NDArray[np.float32]]
 """Values of all texts from a criterion: (text, ...), or one (token, ...) for each text."""
 
 
-def _keep(by_batch: Kept, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> Kept:
+def _keep(by_batch: TextValues, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> TextValues:
     """Store the values of the texts `rows` among those of all texts."""
     if read.ndim == 2:
         array = (
@@ -617,3 +323,195 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWei
         return weights
 
     return drawn
+
+
+# ---- the epochs of an unfinished run ---------------------------------------------------------------------
+
+
+SAVE_AFTER = 30.0
+"""Seconds of training after which an epoch is saved: a kill loses at most these and the current epoch."""
+_MODEL, _BEST, _RNG, _OUTPUTS = "model.", "best.", "rng.", "outputs"
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedEpoch:
+    """The state of a run at the end of an epoch, without its tensors."""
+
+    epoch: int
+    """Number of the last finished epoch, from 1."""
+    best_epoch: int
+    step: int
+    """Steps taken."""
+    seconds: float
+    """Duration of the run so far."""
+    train_losses: tuple[tuple[float | None, ...], ...]
+    """(epoch, layer) mean training losses; None where not finite."""
+    scores: tuple[tuple[Evaluation | None, ...], ...]
+    """(epoch, layer) scores on the validation split; None at layers that failed."""
+    failures: dict[str, str]
+    """Reasons why layers are left out, by layer."""
+    batch_tokens: int | None
+    """Largest number of tokens of a training pass; halved when memory runs out."""
+    evaluation_tokens: int | None
+    versions: dict[str, str]
+    """Versions of Python and the libraries; with others the run starts again."""
+
+
+class Epochs:
+    """The epochs of a run so far; `parts` are its model and criteria, `began` is a time of `time.perf_counter`.
+
+    The best epoch has the highest score; with `keeps_last` it is the last one.
+    With a folder of the run's own, the last epoch is saved there (a `SavedEpoch` and its tensors), and a run that
+    finds one continues from it, to the same numbers.
+    """
+
+    def __init__(
+        self,
+        tuner: FineTuner,
+        parts: nn.Module,
+        limit: TokenLimit,
+        *,
+        primary: str,
+        began: float,
+        folder: Path | None = None,
+        keeps_last: bool = False,
+    ) -> None:
+        self.keeps_last = keeps_last
+        self.tuner, self.parts, self.limit, self.primary = tuner, parts, limit, primary
+        self.train_losses: list[list[float]] = []
+        self.scores: list[list[Evaluation | None]] = []
+        self.best_epoch = 0
+        self.outputs: Array = np.empty(0)
+        """(layers, examples) or (layers, examples, classes) outputs of the best epoch for the validation split."""
+        self._state: dict[str, Tensor] = {}
+        """Weights of the best epoch, on the CPU, since a copy would take much of a GPU's memory."""
+        self._began, self._saved = began, time.perf_counter()
+        self._steps: SavedSteps[SavedEpoch] | None = None
+        if folder is not None:
+            self._steps = _saved_epochs(folder)
+            self._go_on()
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def best(self) -> list[Evaluation | None]:
+        """Validation scores of the best epoch, by layer."""
+        return self.scores[self.best_epoch - 1]
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the run so far, including the time before interruptions."""
+        return time.perf_counter() - self._began
+
+    def add(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
+        """Add a finished epoch, and save it if that is worth the time."""
+        self._count(losses, outputs, scores)
+        if self._steps is not None and time.perf_counter() - self._saved >= SAVE_AFTER:
+            try:
+                self._steps.save(len(self), self._where(), self._tensors())
+            except StoreError as error:  # the run matters more than resuming it
+                logger.warning("%s; fine-tuning continues, but cannot be resumed from here if it stops", error)
+            self._saved = time.perf_counter()
+
+    def restore_best(self) -> None:
+        """Give the model and the criteria the weights of the best epoch."""
+        self._load(self._state)
+
+    def _count(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
+        self.train_losses.append(list(losses))
+        self.scores.append(list(scores))
+        # only layers that continue: means would change if a failed layer counted in some of them
+        going_on = [layer for layer, score in enumerate(scores) if score is not None]
+        if self.keeps_last or not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
+            self.best_epoch, self.outputs = len(self), outputs
+            self._state = self._kept_weights()
+
+    def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
+        return float(np.mean([score.metrics[self.primary] for k in layers if (score := scores[k]) is not None]))
+
+    # ---- to disk and back --------------------------------------------------------------------------------
+
+    def _where(self) -> SavedEpoch:
+        return SavedEpoch(
+            epoch=len(self),
+            best_epoch=self.best_epoch,
+            step=self.tuner.step,
+            seconds=self.seconds,
+            train_losses=tuple(
+                tuple(loss if math.isfinite(loss) else None for loss in losses) for losses in self.train_losses
+            ),
+            scores=tuple(map(tuple, self.scores)),
+            failures={str(layer): str(error) for layer, error in self.tuner.failures.items()},
+            batch_tokens=self.tuner.limit.tokens,
+            evaluation_tokens=self.limit.tokens,
+            versions=versions(),
+        )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Return current weights, those of the best epoch (if another) with its outputs, moments and generators."""
+        weights = self._weights()
+        tensors = {_MODEL + name: weight for name, weight in weights.items()}
+        if self.best_epoch < len(self):
+            tensors |= {_BEST + name: weight for name, weight in self._state.items()}
+        states = rng_states(self.tuner.encoder.device)
+        tensors |= {_RNG + name: state for name, state in states.items()}
+        return tensors | optimizer_tensors(self.tuner.optimizer) | {_OUTPUTS: torch.from_numpy(self.outputs)}
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the state of model and criteria, shared tensors once."""
+        once = [name for name, _ in (*self.parts.named_parameters(), *self.parts.named_buffers())]
+        state = self.parts.state_dict()
+        return {name: state[name] for name in once if name in state}
+
+    def _kept_weights(self) -> dict[str, Tensor]:
+        return {name: weight.detach().to("cpu", copy=True) for name, weight in self._weights().items()}
+
+    def _go_on(self) -> None:
+        """Resume from the last epoch on disk, if there is one from the same libraries."""
+        assert self._steps is not None
+        last = self._steps.last()
+        if last is None:
+            return
+        saved, tensors = last
+        if saved.versions != versions():
+            self._steps.clear()
+            return
+        tuner = self.tuner
+        for losses, scores in zip(saved.train_losses, saved.scores, strict=True):
+            self.train_losses.append([math.nan if loss is None else loss for loss in losses])
+            self.scores.append(list(scores))
+        self.best_epoch, self.outputs = saved.best_epoch, tensors[_OUTPUTS].numpy()
+        self._load(tensors, _BEST if self.best_epoch < len(self) else _MODEL)
+        self._state = self._kept_weights()
+        self._load(tensors, _MODEL)
+        load_optimizer(tuner.optimizer, tensors)
+        tuner.go_on_from(saved.step)
+        tuner.failures.update({int(layer): TrainingError(message) for layer, message in saved.failures.items()})
+        tuner.limit.tokens, self.limit.tokens = saved.batch_tokens, saved.evaluation_tokens
+        states = {name.removeprefix(_RNG): state for name, state in tensors.items() if name.startswith(_RNG)}
+        restore_rng(states, tuner.encoder.device)
+        self._began -= saved.seconds
+        logger.info("resuming after epoch %d of %d", saved.epoch, tuner.protocol.epochs)
+
+    @torch.no_grad()
+    def _load(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        for name, weight in self._weights().items():
+            weight.copy_(tensors[prefix + name])
+
+
+def forget_epochs(folder: Path) -> None:
+    """Remove the saved epochs of a run from its folder."""
+    _saved_epochs(folder).clear()
+
+
+def _saved_epochs(folder: Path) -> SavedSteps[SavedEpoch]:
+    return SavedSteps(
+        folder,
+        SavedEpoch,
+        root=folder.parent.parent,
+        advice=another_folder(),
+        name=f"{folder.parent.name}/{folder.name}",
+    )

@@ -12,29 +12,25 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
-from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
+from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds
 from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.identity import ModelLike, Resolved, resolve, resolve_all
 from layerprobe.encoders.loading import SharedModel, choose_workers, load
-from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
-from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.outcomes import compared, not_trained, outcomes, run_items
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, log_reading, runs_plan
-from layerprobe.finetuning.saved import Runs
-from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, TuningResult, Weighting
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, agreed, log_reading, run_set, runs_plan, with_prompts
+from layerprobe.finetuning.step import EVALUATION_BATCH_TOKENS, FineTuner, prepare_model, read_layers
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, Runs, TuningResult, Weighting
 from layerprobe.jobs.crew import Workers, execute, make_crew
 from layerprobe.names import counted, short_name
 from layerprobe.results.shown import BUSY, Estimate, Layers
@@ -78,7 +74,7 @@ def finetune(
     is named in a warning, and stays in the mean of its layer. If no run finishes, the first failure is raised.
 
     With `scan`, one run per seed trains the whole model with a loss at every layer: a curve over layers for the price
-    of one run. It shows which layers are worth truncating at; its scores are not those of TMFT, see `train_layers`.
+    of one run. It shows which layers are worth truncating at; its scores are not those of TMFT, see `fine_tune`.
 
     Args:
         model: A name, a folder or a `Model`; or a list of different ones.
@@ -257,101 +253,11 @@ def _distinct(tasks: Sequence[Task]) -> list[str]:
     return [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
 
 
-def run_set(
-    model: SharedModel,
-    task: Task,
-    protocol: Protocol,
-    *,
-    weighting: Weighting = "falling",
-    save_models: bool = False,
-    retry_failed: bool = False,
-) -> RunSet:
-    """Return the set of runs of a model on a task in the folder of `finetune`; for the protocol see `agreed`."""
-    checkpoint = model.checkpoint
-    return RunSet(
-        model=model,
-        folder=run_folder(checkpoint, task, protocol),
-        task=with_prompts(task, checkpoint),
-        protocol=protocol,
-        weighting=weighting,
-        save_models=save_models,
-        retry_failed=retry_failed,
-    )
-
-
-def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> Path:
-    """Return the folder in which `finetune` keeps the runs of a model on a task; for the protocol see `agreed`."""
-    options = checkpoint.asked
-    return folder_of_runs(
-        Store(options.cache_dir).root,
-        checkpoint,
-        with_prompts(task, checkpoint),
-        protocol,
-        computed_on=checkpoint.computed_on,
-        batch_tokens=options.batch_tokens,
-        attn=options.attn,
-    )
-
-
-def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, Resolved]:
-    """Return protocol and model with the same pooling and length; by default the paper's protocol.
-
-    A protocol with the default mean pooling or 128 tokens states nothing. If neither states a pooling, the model's
-    configuration decides: see `Resolved.pooling`.
-
-    Raises:
-        DataError: If they contradict each other, `protocol` is not a protocol, or the model computes in float16.
-    """
-    chosen = settings_or_default(protocol, Protocol)
-    check_precision(checkpoint.asked)
-    checkpoint = pooled_by(protocol, checkpoint)
-    length = _max_length(chosen, checkpoint.asked)
-    return replace(chosen, pooling=checkpoint.pooling, max_length=length), checkpoint
-
-
-def _max_length(protocol: Protocol, options: Model) -> int:
-    """Return the number of tokens at which fine-tuning truncates texts; DataError if the options differ."""
-    limit, length = options.max_length, protocol.max_length
-    if length == Protocol().max_length:
-        return limit or length
-    if limit not in (None, length):
-        raise DataError(f"expected one maximum length, got {limit} of the model and {length} of the protocol")
-    return length
-
-
-def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:
-    """Return the model with the protocol's pooling, unless it states its own; DataError if they differ."""
-    if protocol is None or protocol.pooling == Protocol().pooling:
-        return checkpoint
-    stated, pooling = checkpoint.asked.pooling, protocol.pooling
-    if stated not in (None, pooling):
-        raise DataError(f"expected one way of pooling, got {stated} of the model and {pooling} of the protocol")
-    return checkpoint.with_options(pooling=pooling)
-
-
-def check_precision(options: Model) -> None:
-    """Raise DataError for float16, in which small gradients vanish."""
-    if options.dtype == "float16":
-        raise DataError("cannot fine-tune in float16, where small gradients vanish: use float32 or bfloat16")
-
-
 def check_layers(checkpoint: Resolved, layers: object) -> list[int]:
     """Return layers of a model, given as `all` or for `as_layers`; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
     every = isinstance(layers, str) and layers == "all"  # an array is compared by element
     return list(range(n_blocks + 1)) if every else as_layers(layers, n_blocks, of=checkpoint.label)
-
-
-def with_prompts(task: Task, model: Resolved) -> Task:
-    """Return the task with the prompts of extraction: before every text, or before queries and documents."""
-    splits = task.train, task.validation, task.test
-    if task.train.prompts is not None:
-        train, validation, test = (part.with_prompts(*model.retrieval_prompts) for part in splits)
-    elif model.prompt:
-        train, validation, test = (part.prompted(model.prompt) for part in splits)
-    else:
-        return task
-    return replace(task, train=train, validation=validation, test=test)
 
 
 STEPS, TEXTS = 3, 64

@@ -1,6 +1,7 @@
 """Protocol and results of fine-tuning truncated models."""
 
 import itertools
+import math
 import statistics
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from layerprobe.checks import convert_fields
+from layerprobe.checks import check_fields, convert_fields
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, UNSAVED, to_dict
@@ -20,7 +21,6 @@ from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.values import AgainstBest, Floor, ItemInfluences, ScoredLayers, joint_error_sources
-from layerprobe.training.values import check_protocol
 
 Weighting = Literal["falling", "equal", "random", "sandwich"]
 """Weights of the layers' losses in a joint run, see `layer_weights`."""
@@ -80,6 +80,22 @@ class Protocol:
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
         check_protocol(self, checks, example="example")
+
+
+def check_protocol(protocol: Any, further: Mapping[str, bool], *, example: str) -> None:
+    """Raise DataError, listing all errors, unless the numbers of a training protocol are in range.
+
+    Common fields have the same names in all protocols; `further` has conditions on other fields with their truth.
+    """
+    expected = {
+        "a finite learning rate above 0": 0 < protocol.learning_rate < math.inf,
+        "a finite weight decay of 0 or more": 0 <= protocol.weight_decay < math.inf,
+        f"at least one {example} a batch": protocol.batch_size >= 1,
+        "a warm-up from 0 to 1": 0 <= protocol.warmup <= 1,
+        "a finite gradient norm above 0": 0 < protocol.max_grad_norm < math.inf,
+        **further,
+    }
+    check_fields(protocol, expected)
 
 
 LORA_LEARNING_RATE = 2e-4
@@ -172,6 +188,10 @@ class FineTuningRun:
         """Model, task, layer and seed, in words."""
         of = f"{self.model} on {self.task}, " if self.model else ""
         return f"{of}{name_of(self.choice, 'layer ')}, seed {self.seed}"
+
+
+Runs = tuple[FineTuningRun, ...]
+"""What one training gives: one run, or for a scan one per layer."""
 
 
 def name_of(choice: Choice, what: str = "") -> str:

@@ -35,13 +35,23 @@ from layerprobe.errors import (
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.atomic import inside, locked, make_directory
 from layerprobe.finetuning.outcomes import difference, outcomes, run_items
-from layerprobe.finetuning.saved import MODEL, has_model, load_finished, run_directory, without_checkpoint
-from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, run_folder
+from layerprobe.finetuning.runs import (
+    MODEL,
+    agreed,
+    check_precision,
+    has_model,
+    load_finished,
+    run_directory,
+    run_folder,
+    without_checkpoint,
+)
+from layerprobe.finetuning.tuning import check_layers, finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, Weighting
 from layerprobe.jobs.crew import Plan, Share, execute, make_crew
 from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, objective_effects, write_zoo
+from layerprobe.lab.pretraining.masking import check_masked_lm
 from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, corpus_texts, pretrain, stored_adaptation
 from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
 from layerprobe.lab.recipe import (
@@ -59,7 +69,6 @@ from layerprobe.names import counted
 from layerprobe.results.shown import Estimate
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import Task, TextFile
-from layerprobe.training.masking import check_masked_lm
 from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from layerprobe.encoders.model import ModelDescription, Pooling
 from layerprobe.encoders.timing import LEAST_ROUNDS, ROUNDS, median_range, turns
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.adapters import prepare_model
+from layerprobe.finetuning.step import prepare_model
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.names import metric_title
@@ -43,7 +43,7 @@ from layerprobe.profiling.values import LENGTHS, Cost, LayerProfile, Profile, Pr
 from layerprobe.results.shown import Shown
 from layerprobe.rng import plain_torch
 from layerprobe.study.values import Finding
-from layerprobe.training.loop import adamw
+from layerprobe.training import adamw
 from layerprobe.versions import versions
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -348,6 +348,47 @@ def gain_over_whole(beliefs: Posterior, claimed: Posterior, best: int, settings:
     )
 
 
+def answers_among(
+    models: Sequence[Evidence],
+    answers: Sequence[SearchAnswer],
+    settings: SearchSettings,
+    *,
+    sizes: Sequence[Sequence[int]],
+    spoilt: bool,
+) -> list[SearchAnswer]:
+    """Return the answers of several models with the chances of their layers among those of all models.
+
+    `sizes` are parameters by model and layer; `spoilt` scores allow no conclusion.
+    """
+    expected = side_by_side([posterior(evidence) for evidence in models])
+    claimed = side_by_side([posterior(evidence, claims=True) for evidence in models])
+    chances, within = claimed.chances, claimed.chances_within(settings.tolerance)
+    stated = [*claimed.statement(settings.tolerance, settings.level)[0], expected.best_layer]
+    likely = np.isin(np.arange(len(chances)), expected.choices if spoilt else stated)
+    if spoilt:
+        chances, within = likely / likely.sum(), np.full(len(chances), 0.5)
+    behind = claimed.behind(settings.tolerance, settings.level)
+    by_model = np.split(np.stack([chances, within, behind, likely]), claimed.starts[1:], axis=1)
+    among = []
+    for answered, of_model in zip(answers, by_model, strict=True):
+        layers = [
+            replace(belief, chance_best=chance, chance_within=near, behind=ahead)
+            for belief, chance, near, ahead in zip(answered.layers, *of_model[:3].tolist(), strict=True)
+        ]
+        candidates = tuple(np.flatnonzero(of_model[3]).tolist())
+        among.append(replace(answered, layers=tuple(layers), candidates=candidates, smallest_sufficient=None))
+    enough = [
+        (size[belief.layer], i, belief.layer)
+        for i, (size, answered) in enumerate(zip(sizes, among, strict=True))
+        for belief in answered.layers[answered.first_layer :]
+        if belief.runs and belief.chance_within >= settings.level and not spoilt
+    ]
+    if enough:
+        _, i, layer = min(enough)
+        among[i] = replace(among[i], smallest_sufficient=layer)
+    return among
+
+
 def _beliefs(
     evidence: Evidence, expected: Array, claimed: Posterior, settings: SearchSettings
 ) -> tuple[LayerBelief, ...]:

@@ -26,7 +26,8 @@ from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.export.folder import written_bytes
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.outcomes import ScoredSplit, outputs_in, run_items
-from layerprobe.finetuning.tuning import finetune, with_prompts
+from layerprobe.finetuning.runs import with_prompts
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
 from layerprobe.scoring.probes import Probe

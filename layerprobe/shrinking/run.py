@@ -27,9 +27,8 @@ from layerprobe.errors import DataError, option
 from layerprobe.extraction.check import missing_sentence
 from layerprobe.extraction.embeddings import extract, reading_cautions
 from layerprobe.files.images import readable_as
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
-from layerprobe.finetuning.saved import MODEL
-from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
+from layerprobe.finetuning.runs import MODEL, RunJob, RunSet, RunWorker, agreed, run_set, runs_plan
+from layerprobe.finetuning.tuning import plan_tuning
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, make_crew, results
 from layerprobe.metrics.names import Split

@@ -213,8 +213,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
 
     monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", refuse)
     monkeypatch.setattr("layerprobe.encoders.loading.load", load_encoder)
-    for name in ("fine_tune", "train_layers"):
-        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
+    monkeypatch.setattr("layerprobe.finetuning.runs.fine_tune", refuse)
     assert layerprobe("predict", model, "-r", reference, *data, "--json").json == predicted
     again = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--final", "--json").json
     times = {"rounds_by_layer": None}

@@ -15,7 +15,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem
-from layerprobe.training.masking import MaskedBatch
+from layerprobe.lab.pretraining.masking import MaskedBatch
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)

@@ -32,8 +32,8 @@ from layerprobe.encoders.in_memory import content_digest
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
+from layerprobe.lab.pretraining.masking import check_masked_lm
 from layerprobe.study.predict import model_tuple
-from layerprobe.training.masking import check_masked_lm
 from tests.models import SIZES, given, save_tiny, tiny_tokenizer
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]

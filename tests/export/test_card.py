@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.export.card import card
 from layerprobe.export.folder import Layout
 from layerprobe.export.run import export_model
-from layerprobe.finetuning.saved import RunOrigin
+from layerprobe.finetuning.runs import RunOrigin
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.models import save_tiny
 

@@ -17,7 +17,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.saved import has_model, load_saved_run
+from layerprobe.finetuning.runs import has_model, load_saved_run
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.encoders.test_recipe import without_end

@@ -17,7 +17,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.losses import criterion_of
-from layerprobe.finetuning.memory import TokenLimit
+from layerprobe.finetuning.step import TokenLimit
 from layerprobe.finetuning.tmft import evaluate
 from layerprobe.finetuning.values import Protocol
 from layerprobe.shrinking.teacher import embedder

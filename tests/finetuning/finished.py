@@ -10,12 +10,12 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outcomes import RunOutputs
-from layerprobe.finetuning.saved import load_finished, run_directory, save_failure, save_finished
+from layerprobe.finetuning.runs import load_finished, run_directory, save_failure, save_finished
 from layerprobe.finetuning.tmft import evaluate, fine_tune
 from layerprobe.finetuning.values import FineTuningRun, Protocol, TuningResult
 from layerprobe.tasks.evaluation import Evaluation
 
-Tuned = tuple[FineTuningRun, RunOutputs]
+Tuned = tuple[tuple[FineTuningRun, ...], RunOutputs]
 """What `fine_tune` returns."""
 
 
@@ -26,7 +26,7 @@ def outputs_of(layer: int) -> RunOutputs:
 
 def tuned(*arguments: Any, **options: Any) -> FineTuningRun:
     """The run that `fine_tune` makes, without its outputs."""
-    run, _ = fine_tune(*arguments, **options)
+    (run,), _ = fine_tune(*arguments, **options)
     return run
 
 

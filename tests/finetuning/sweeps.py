@@ -18,10 +18,10 @@ from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import SharedModel, load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.recipe import Recipe
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs, runs_plan
-from layerprobe.finetuning.saved import Runs
-from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, run_folder, runs_plan
+from layerprobe.finetuning.values import FineTuningRun, Protocol, Runs
 from layerprobe.jobs.crew import Share, make_crew, results
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
@@ -33,7 +33,7 @@ STEPS = 8
 
 
 def folder_of(model: Path, root: Path) -> Path:
-    return folder_of_runs(root, resolve(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
+    return run_folder(resolve(Model(str(model), device="cpu", cache_dir=root)), TASK, PROTOCOL)
 
 
 class Loaded(SharedModel):

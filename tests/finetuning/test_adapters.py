@@ -15,9 +15,9 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import to_json
-from layerprobe.finetuning.adapters import merge_adapters, prepare_model
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner, fine_tune, train_layers
+from layerprobe.finetuning.step import FineTuner, merge_adapters, prepare_model
+from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import evaluated
@@ -47,7 +47,7 @@ def test_a_model_with_adapters_begins_as_it_was(encoder: Encoder) -> None:
 
 
 def test_only_what_is_of_low_rank_changes(encoder: Encoder, task: Task, tmp_path: Path) -> None:
-    run, _ = fine_tune(encoder, 2, task, protocol=LORA, save_to=tmp_path / "model")
+    (run,), _ = fine_tune(encoder, 2, task, protocol=LORA, save_to=tmp_path / "model")
     saved = load_encoder(str(tmp_path / "model"), device="cpu")
     before, after = TruncatedEncoder(encoder, 2).model.state_dict(), saved.model.state_dict()
     assert before.keys() == after.keys()
@@ -138,7 +138,7 @@ def test_at_full_rank_the_optimum_is_that_of_all_weights() -> None:
 
 
 def test_a_joint_run_has_them_too(encoder: Encoder, task: Task, tmp_path: Path) -> None:
-    run, outputs = train_layers(encoder, 3, task, LORA, weighting="falling", save_to=tmp_path / "model")
+    run, outputs = fine_tune(encoder, 3, task, protocol=LORA, weighting="falling", save_to=tmp_path / "model")
     assert outputs.layers == (0, 1, 2, 3)
     assert all(layer.test for layer in run)
     saved = load_encoder(str(tmp_path / "model"), device="cpu")

@@ -15,14 +15,14 @@ from layerprobe.context import Progress, settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import StoreError, TrainingError
-from layerprobe.finetuning import runs, saved
-from layerprobe.finetuning.memory import TokenLimit
+from layerprobe.finetuning import runs, tmft
 from layerprobe.finetuning.outcomes import RunOutputs
-from layerprobe.finetuning.saved import Epochs, Runs, SavedEpoch, run_directory
-from layerprobe.finetuning.tmft import FineTuner
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.runs import run_directory
+from layerprobe.finetuning.step import FineTuner, TokenLimit
+from layerprobe.finetuning.tmft import Epochs, SavedEpoch
+from layerprobe.finetuning.values import Protocol, Runs
 from layerprobe.tasks.evaluation import Evaluation
-from layerprobe.training.artifact import SavedSteps
+from layerprobe.training import SavedSteps
 from tests.few import few
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of
@@ -37,7 +37,7 @@ KINDS = ("sts", "entailment")
 
 @pytest.fixture(autouse=True)
 def save_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(tmft, "SAVE_AFTER", 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +158,7 @@ def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     assert f"{tensors.parent} cannot be read" in caplog.text
     (directory_of(dropping, tmp_path, joint=False) / "result.json").unlink()
     interrupted()
-    monkeypatch.setattr(saved, "versions", lambda: {"torch": "another"})
+    monkeypatch.setattr(tmft, "versions", lambda: {"torch": "another"})
     assert run(dropping, tmp_path, "sts", joint=False) == whole
     assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
 
@@ -205,7 +205,7 @@ def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypat
 
 def test_short_runs_write_nothing(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds is not worth writing down."""
-    monkeypatch.setattr(saved, "SAVE_AFTER", 30.0)
+    monkeypatch.setattr(tmft, "SAVE_AFTER", 30.0)
     with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
         run(dropping, tmp_path, "sts", joint=False)
     assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))

@@ -18,9 +18,10 @@ from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
-from layerprobe.finetuning.saved import Runs, run_directory
-from layerprobe.finetuning.tmft import FineTuner, embed, layer_weights, train_layers
-from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.finetuning.runs import run_directory
+from layerprobe.finetuning.step import FineTuner, embed
+from layerprobe.finetuning.tmft import fine_tune, layer_weights
+from layerprobe.finetuning.values import Protocol, Runs, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 from tests.few import few_architectures
@@ -33,7 +34,7 @@ SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
 
 
 def fine_tune_jointly(encoder: Encoder, task: Task, *, protocol: Protocol, **options: Any) -> tuple[Runs, RunOutputs]:
-    return train_layers(encoder, encoder.n_layers - 1, task, protocol, weighting="falling", **options)
+    return fine_tune(encoder, encoder.n_layers - 1, task, protocol=protocol, weighting="falling", **options)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +242,7 @@ def test_a_joint_run_is_read_and_not_repeated(
     assert outputs is not None
     assert outputs.layers == (0, 1, 2, 3)
     with monkeypatch.context() as patch:
-        patch.delattr(runs, "train_layers")
+        patch.delattr(runs, "fine_tune")
         assert one_run(runs_of(lambda: encoder, tmp_path, task, SHORT), 3, 0, scan=True) == made
     (directory / "outputs.safetensors").unlink()
     again = one_run(runs_of(lambda: encoder, tmp_path, task, SHORT), 3, 0, scan=True)

@@ -18,7 +18,7 @@ from layerprobe.errors import TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, TextClasses, TextValue, criterion_of, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.kind import KINDS
@@ -215,7 +215,7 @@ def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.finetuning.tuning import with_prompts
+    from layerprobe.finetuning.runs import with_prompts
 
     task = toy_task_of("classification")
     model: Any = SimpleNamespace(prompt="a ")

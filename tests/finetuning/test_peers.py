@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.peer import arguments_of, trained_by_peer
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval_loss import MultipleNegatives
 from tests.finetuning.test_tmft import without_dropout

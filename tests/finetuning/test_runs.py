@@ -24,8 +24,7 @@ from layerprobe.errors import InsufficientMemoryError, StoreError, TrainingError
 from layerprobe.files import atomic as files
 from layerprobe.files.serialisation import to_dict, unsealed
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, folder_of_runs
-from layerprobe.finetuning.saved import load_failure, run_directory
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, load_failure, run_directory, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import Share
 from layerprobe.versions import versions
@@ -222,21 +221,21 @@ def test_a_result_that_cannot_be_read_is_an_error(finished: Path, trained: list[
 # ---- the key ------------------------------------------------------------------------------------------
 
 
-def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp_path: Path) -> None:
-    checkpoint = resolve(str(folder))
+def test_the_folder_is_named_by_all_that_the_numbers_depend_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = resolve(Model(str(folder), device="cpu", cache_dir=tmp_path))
 
-    def path_of(
-        computed_on: str = "cpu float32",
-        task: Any = TASK,
-        protocol: Protocol = PROTOCOL,
-        batch_tokens: int | None = None,
-        attn: str = "auto",
-        **fields: Any,
-    ) -> Path:
-        changed = dataclasses.replace(checkpoint, **fields)
-        return folder_of_runs(
-            tmp_path, changed, task, protocol, computed_on=computed_on, batch_tokens=batch_tokens, attn=attn
-        )
+    def path_of(task: Any = TASK, protocol: Protocol = PROTOCOL, **fields: Any) -> Path:
+        return run_folder(dataclasses.replace(checkpoint, **fields), task, protocol)
+
+    def asking(**options: Any) -> Path:
+        return path_of(asked=dataclasses.replace(checkpoint.asked, **options))
+
+    def path_on(computed_on: str) -> Path:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(checkpoint), "computed_on", computed_on)
+            return path_of()
 
     adapted = dataclasses.replace(PROTOCOL, lora=4)
     protocols = [
@@ -245,32 +244,34 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
     ]
     assert OTHER_PROTOCOLS.keys() == {field.name for field in dataclasses.fields(Protocol)}
     others = [
-        path_of(computed_on="cpu bfloat16"),
-        path_of(computed_on="cuda float32"),
-        path_of(batch_tokens=1024),
-        path_of(batch_tokens=10),
-        path_of(attn="eager"),
-        path_of(attn="sdpa"),
+        path_on("cpu bfloat16"),
+        path_on("cuda float32"),
+        asking(batch_tokens=1024),
+        asking(batch_tokens=10),
+        asking(attn="eager"),
+        asking(attn="sdpa"),
         path_of(pinned={**checkpoint.pinned, "trust_remote_code": True}),
         path_of(revision="another"),
         path_of(tokenizer_digest="another"),
-        path_of(asked=Model(str(folder), random_init=0)),
-        path_of(asked=Model(str(folder), random_init=1)),
+        asking(random_init=0),
+        asking(random_init=1),
         path_of(task=toy_task(train=33)),
         path_of(task=toy_task(train=32, validation=33)),
         path_of(task=toy_task(train=32, test=33)),
         *(path_of(protocol=protocol) for protocol in protocols),
     ]
     assert len({path_of(), *others}) == 1 + len(others)
-    assert path_of() == path_of(asked=Model("elsewhere"), source="elsewhere")  # a folder is known by its content
+    assert path_of() == path_of(
+        asked=dataclasses.replace(checkpoint.asked, name="elsewhere"), source="elsewhere"
+    )  # a folder is known by its content
     assert path_of().parent == tmp_path / "runs"
 
 
 def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> None:
     """The protocol of a run that is read has 0.0 where 0 was given."""
-    checkpoint = resolve(str(folder))
+    checkpoint = resolve(Model(str(folder), device="cpu", cache_dir=tmp_path))
     whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
-    paths = [folder_of_runs(tmp_path, checkpoint, TASK, p, computed_on="cpu float32") for p in (whole, read)]
+    paths = [run_folder(checkpoint, TASK, p) for p in (whole, read)]
     assert paths[0] == paths[1]
 
 
@@ -405,7 +406,7 @@ def test_a_run_that_works_after_all_has_no_mark(
     where = folder_of(folder, tmp_path)
     with pytest.raises(TrainingError):
         sweep(folder, tmp_path)
-    monkeypatch.setattr(runs, "fine_tune", lambda *_, **__: (uninterrupted[1], outputs_of(3)))
+    monkeypatch.setattr(runs, "fine_tune", lambda *_, **__: ((uninterrupted[1],), outputs_of(3)))
     one_run(runs_of(lambda: encoder, where, TASK, PROTOCOL, retry_failed=True), 3, 0)
     assert load_failure(run_directory(where, 3, 0)) is None
     assert run_in(where, 3, 0) == uninterrupted[1]
@@ -482,7 +483,7 @@ def test_a_run_that_is_made_alone_has_the_threads_of_all(
 
 def test_a_mark_of_other_versions_is_none(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("layerprobe.finetuning.saved.versions", lambda: {**versions(), "torch": "0.1"})
+        patch.setattr("layerprobe.finetuning.runs.versions", lambda: {**versions(), "torch": "0.1"})
         mark_failed(finished, 9, 0)
     assert load_failure(run_directory(finished, 9, 0)) is None
     mark_failed(finished, 9, 0)

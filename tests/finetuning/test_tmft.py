@@ -18,9 +18,9 @@ from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, TrainingError
-from layerprobe.finetuning import tmft
+from layerprobe.finetuning import step, tmft
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import Evaluation
@@ -204,14 +204,14 @@ def test_an_odd_number_of_pairs_is_trained_on(encoder: Encoder, n_pairs: int, pr
 
 def test_sentences_are_cut_at_the_maximum_length(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     widths: set[int] = set()
-    collate = tmft.collate
+    collate = step.collate
 
     def recording(*arguments: Any) -> dict[str, Tensor]:
         batch = collate(*arguments)
         widths.add(batch["input_ids"].shape[1])
         return batch
 
-    monkeypatch.setattr(tmft, "collate", recording)
+    monkeypatch.setattr(step, "collate", recording)
     tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=5))
     assert widths == {5}
     tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=50))
@@ -267,9 +267,9 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task, layer: i
         {"params": [p for n, p in model.named_parameters() if n.endswith(exempt)], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
-    for step, rows in enumerate(batches[:5]):
+    for number, rows in enumerate(batches[:5]):
         for group in optimizer.param_groups:  # one of eight steps is warm-up
-            group["lr"] = 0.0 if step == 0 else 1e-3 * (n_steps - step) / (n_steps - 1)
+            group["lr"] = 0.0 if number == 0 else 1e-3 * (n_steps - number) / (n_steps - 1)
         embeddings = []
         for side in (pairs.first, pairs.second):
             tokens = encoder.tokenizer([side[row] for row in rows], padding=True, return_tensors="pt")
@@ -282,7 +282,7 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task, layer: i
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        assert losses[step] == pytest.approx(loss.item(), abs=1e-5)
+        assert losses[number] == pytest.approx(loss.item(), abs=1e-5)
     assert losses[0] != losses[4]
 
 

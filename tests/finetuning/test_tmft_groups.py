@@ -15,10 +15,9 @@ from layerprobe.encoders.batching import collate, padded_groups, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.finetuning import tmft
+from layerprobe.finetuning import step
 from layerprobe.finetuning.losses import Loss, PreparedItems, prepared_sides
-from layerprobe.finetuning.memory import TableGradients
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner, TableGradients
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kind import KINDS
@@ -87,7 +86,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         seen.append(tuple(batch["input_ids"].shape))
         return batch
 
-    monkeypatch.setattr(tmft, "collate", recording)
+    monkeypatch.setattr(step, "collate", recording)
     return seen
 
 
@@ -266,7 +265,7 @@ def test_groups_cost_the_least_and_have_every_row_once(lengths: list[int], budge
 def test_a_batch_that_is_not_worth_cutting_takes_no_time(budget: int | None) -> None:
     """As on an accelerator, where the overhead is larger than any padding: so many rows have 10^10 pairs."""
     lengths = np.random.default_rng(0).integers(5, 120, 10**5).tolist()
-    (group,) = padded_groups(lengths, budget=budget, overhead=tmft.WHOLE_BATCH)
+    (group,) = padded_groups(lengths, budget=budget, overhead=step.WHOLE_BATCH)
     assert len(group) == 10**5
     assert [lengths[row] for row in group] == sorted(lengths, reverse=True)
 

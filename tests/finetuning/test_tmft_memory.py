@@ -13,10 +13,9 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.errors import InsufficientMemoryError, TrainingError
-from layerprobe.finetuning import tmft
+from layerprobe.finetuning import step, tmft
 from layerprobe.finetuning.losses import prepared_sides
-from layerprobe.finetuning.memory import TokenLimit
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.step import FineTuner, TokenLimit
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import tuned
@@ -35,9 +34,9 @@ def out_of_memory_above(
     """Let passes of more than `most` tokens fail, at most `count` times; return the sizes of those that did not."""
     sizes: list[int] = []
     failures = iter(range(count))
-    read_layers = tmft.read_layers
+    read_layers = step.read_layers
 
-    def read_or_fail(encoder: Any, model: Any, texts: Any, rows: Any, readers: Any, pooling: Any) -> Tensor:
+    def read_or_fail(encoder: Any, model: Any, texts: Any, rows: Any, readouts: Any, pooling: Any) -> Tensor:
         size = collate(texts, rows)["input_ids"].numel()
         if model.training == training:
             if size > most and next(failures, None) is not None:
@@ -45,9 +44,10 @@ def out_of_memory_above(
                     torch.rand(7)  # dropout of a part of the step has been drawn
                 raise error()
             sizes.append(size)
-        return read_layers(encoder, model, texts, rows, readers, pooling)
+        return read_layers(encoder, model, texts, rows, readouts, pooling)
 
-    monkeypatch.setattr(tmft, "read_layers", read_or_fail)
+    for module in (step, tmft):
+        monkeypatch.setattr(module, "read_layers", read_or_fail)
     return sizes
 
 

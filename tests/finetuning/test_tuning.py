@@ -22,9 +22,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
-from layerprobe.finetuning.runs import RunJob, RunSet
-from layerprobe.finetuning.saved import load_failure
-from layerprobe.finetuning.tuning import finetune, run_folder
+from layerprobe.finetuning.runs import RunJob, RunSet, load_failure, run_folder
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import TuningResult
 from layerprobe.jobs.crew import Crew, Message, Share, Worker
 from layerprobe.tasks.loading import load_task

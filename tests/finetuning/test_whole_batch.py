@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.errors import DataError
-from layerprobe.finetuning import tmft
+from layerprobe.finetuning import step
 from layerprobe.finetuning.losses import PreparedItems
-from layerprobe.finetuning.tmft import FineTuner, layer_weights
+from layerprobe.finetuning.step import FineTuner
+from layerprobe.finetuning.tmft import layer_weights
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loss import MultipleNegatives
@@ -131,7 +132,7 @@ def test_where_memory_runs_out_one_group_is_kept_and_then_a_smaller_one(
     torch.manual_seed(5)
     trainer = trainer_of(encoder)
     trainer.limit.tokens = 40
-    monkeypatch.setattr(tmft, "collate", short)
+    monkeypatch.setattr(step, "collate", short)
     with caplog.at_level(logging.WARNING):
         trainer.update(prepared(encoder), np.arange(10))
     assert trainer.cached
@@ -146,7 +147,7 @@ def test_where_memory_runs_out_one_group_is_kept_and_then_a_smaller_one(
             raise torch.OutOfMemoryError
         return batch
 
-    monkeypatch.setattr(tmft, "collate", shorter)
+    monkeypatch.setattr(step, "collate", shorter)
     trainer.update(prepared(encoder), np.arange(10))
     assert trainer.limit.tokens is not None
     assert trainer.limit.tokens <= 25

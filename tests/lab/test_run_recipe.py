@@ -18,7 +18,7 @@ from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchi
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import run_items
-from layerprobe.finetuning.saved import MODEL
+from layerprobe.finetuning.runs import MODEL
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import best_by_validation
 from layerprobe.lab.pretraining.run import adapt

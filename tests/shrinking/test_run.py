@@ -22,9 +22,9 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning import saved, tuning
-from layerprobe.finetuning.saved import MODEL
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning import tmft, tuning
+from layerprobe.finetuning.runs import MODEL
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
@@ -286,7 +286,7 @@ def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=[2, 4])
-    monkeypatch.setattr(saved, "SAVE_AFTER", 0.0)
+    monkeypatch.setattr(tmft, "SAVE_AFTER", 0.0)
     killed = Model(folder, cache_dir=tmp_path / "killed")
     begun: list[int] = []
     epoch = FineTuner.epoch

@@ -14,7 +14,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.export.run import export_model
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outputs_in
-from layerprobe.finetuning.saved import load_saved_run
+from layerprobe.finetuning.runs import load_saved_run
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.metrics.scores import decision_scores
 from layerprobe.study.find import plan_find
@@ -67,7 +67,7 @@ def test_an_epoch_that_is_kept_is_that_of_a_longer_run(model: lp.Model) -> None:
     """The learning rate falls as if all epochs were trained."""
     encoder = load_encoder(resolve(model))
     whole, short = (
-        fine_tune(encoder, 1, TASK, protocol=dataclasses.replace(PROTOCOL, kept_epoch=kept))[0] for kept in (0, 1)
+        fine_tune(encoder, 1, TASK, protocol=dataclasses.replace(PROTOCOL, kept_epoch=kept))[0][0] for kept in (0, 1)
     )
     assert short.epochs == whole.epochs[:1]
     assert short.best_epoch == 1

@@ -22,8 +22,8 @@ from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outcomes import read_outputs
-from layerprobe.finetuning.saved import load_saved_run
-from layerprobe.finetuning.tuning import finetune, run_folder
+from layerprobe.finetuning.runs import load_saved_run, run_folder
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, make_crew
 from layerprobe.readings.source import read_curves
@@ -32,7 +32,9 @@ from layerprobe.search.ask import score_errors
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
-from layerprobe.study.find import _ModelRuns, _readings, find, folds_within, jobs_at_a_time
+from layerprobe.study import model_search
+from layerprobe.study.find import find, folds_within, jobs_at_a_time
+from layerprobe.study.model_search import ModelSearch, _readings
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences, links_of
@@ -195,16 +197,16 @@ def test_whatever_is_asked_for_beside_others_counts(
     alone, plans = runs.fine_tune, list[dict[runs.RunJob, float]]()
 
     def scored(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
-        run, outputs = alone(encoder, layer, *arguments, **options)
+        (run,), outputs = alone(encoder, layer, *arguments, **options)
         scores = run.validation | {run.primary: 90.0 - 5 * abs(layer - best)}
-        return dataclasses.replace(run, validation=scores), outputs
+        return (dataclasses.replace(run, validation=scores),), outputs
 
     def planned(sets: Any, jobs: Any, **about: Any) -> Any:
         plans.append(jobs)
         return runs.runs_plan(sets, jobs, **about)
 
     monkeypatch.setattr(runs, "fine_tune", scored)
-    monkeypatch.setattr(find_module, "runs_plan", planned)
+    monkeypatch.setattr(model_search, "runs_plan", planned)
     monkeypatch.setattr(find_module, "choose_workers", lambda *_, **__: HERE)
     leaky = dataclasses.replace(TASK, train=TASK.train.join(TASK.test.take(range(4))), keep_overlaps=True)
     finding = found(six, tmp_path, leaky if spoilt else TASK, budget=0.3, jobs=4, against_last=4)
@@ -231,9 +233,9 @@ def test_a_run_beside_which_no_other_is_made_has_all_processors(
         return ask(search, at_most) if at_most else []
 
     monkeypatch.setattr(find_module.LayerSearch, "ask", asking)
-    monkeypatch.setattr(find_module, "runs_plan", planned)
+    monkeypatch.setattr(model_search, "runs_plan", planned)
     monkeypatch.setattr(find_module, "import_ahead", lambda *_: None)
-    monkeypatch.setattr(find_module, "make_crew", lambda begin, sets, *_, **__: make_crew(begin, sets))
+    monkeypatch.setattr(model_search, "make_crew", lambda begin, sets, *_, **__: make_crew(begin, sets))
     found(six, tmp_path, budget=0.3, jobs=2)
     assert [job.alone for job in plans[0]] == [False, False, True, True]
 
@@ -371,7 +373,7 @@ def test_a_run_that_did_not_train_is_no_evidence_unless_none_does(
         called.append((run.layer, run.seed))
         return "its loss did not fall" if len(called) <= n_failed else ""
 
-    monkeypatch.setattr(find_module, "not_trained", sign)
+    monkeypatch.setattr(model_search, "not_trained", sign)
     finding = found(six, tmp_path, budget=0.4)
     layer, seed = called[0]
     said = finding.failures[-2 if n_failed > 1 and [of for of, _ in called].count(6) > 1 else -1]
@@ -396,8 +398,8 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
 
 
 def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
-    search: Any = SimpleNamespace(save_models=True, runs=[], sets=[SimpleNamespace(folder=tmp_path)])
-    assert _ModelRuns._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
+    search: Any = SimpleNamespace(runs=[], sets=[SimpleNamespace(folder=tmp_path, save_models=True)])
+    assert ModelSearch._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
 
 
 def test_a_layer_without_a_checkpoint_is_left_out_where_models_are_saved(tmp_path: Path) -> None:
@@ -483,7 +485,7 @@ def test_runs_begin_when_the_gpu_holds_nothing_of_the_readings(
     monkeypatch.setattr(first_use, "load_encoder", loading)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(sum(each() is not None for each in loaded)))
-    monkeypatch.setattr(find_module, "make_crew", refused)
+    monkeypatch.setattr(model_search, "make_crew", refused)
     with pytest.raises(TrainingError, match=r"begun after \[0\]"):
         found(six, tmp_path)
     assert loaded

@@ -18,7 +18,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.search.values import SearchAnswer
-from layerprobe.study.find import _ModelRuns, block_costs, find, plan_find
+from layerprobe.study.find import block_costs, find, plan_find
+from layerprobe.study.model_search import ModelSearch
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
@@ -110,19 +111,20 @@ def test_the_model_that_is_kept_is_compared_with_its_last_layer(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six blocks look best, until the runs of the comparison say otherwise."""
-    alone, finding, asked = runs.fine_tune, _ModelRuns.finding, list[str]()
+    alone, finding, asked = runs.fine_tune, ModelSearch.finding, list[str]()
 
     def scored(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
-        run, outputs = alone(encoder, layer, *arguments, **options)
+        (run,), outputs = alone(encoder, layer, *arguments, **options)
         highest = 80.0 if encoder.n_layers == 3 else 75.0 if asked else 81.0
-        return dataclasses.replace(run, validation=run.validation | {run.primary: highest - layer}), outputs
+        made = dataclasses.replace(run, validation=run.validation | {run.primary: highest - layer})
+        return (made,), outputs
 
-    def found_one(search: _ModelRuns, *arguments: Any, **settings: Any) -> Any:
+    def found_one(search: ModelSearch, *arguments: Any, **settings: Any) -> Any:
         asked.append(search.label)
         return finding(search, *arguments, **settings)
 
     monkeypatch.setattr(runs, "fine_tune", scored)
-    monkeypatch.setattr(_ModelRuns, "finding", found_one)
+    monkeypatch.setattr(ModelSearch, "finding", found_one)
     result = found(two, tmp_path, budget=0.9, seeds=1, against_last=4, cross_validation=False)
     assert (asked, result.place) == ([*map(str, two)], 1)
     assert result.best_layer < 2

@@ -118,8 +118,7 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on no weights can be loaded but to time the layers that a search found, and nothing is trained."""
     monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
     monkeypatch.setattr("layerprobe.encoders.loading.load", load_encoder)
-    for name in ("fine_tune", "train_layers"):
-        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
+    monkeypatch.setattr("layerprobe.finetuning.runs.fine_tune", fail)
 
 
 # ---- the whole ----------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ import layerprobe as lp
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.runs import folder_of_runs
-from layerprobe.finetuning.tuning import agreed
+from layerprobe.finetuning.runs import agreed, run_folder
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
@@ -86,7 +85,7 @@ def test_runs_by_another_metric_have_a_folder_of_their_own(tmp_path: Path, monke
     protocol, checkpoint = agreed(None, resolve(model))
 
     def folder(task: lp.Task) -> Path:
-        return folder_of_runs(tmp_path, checkpoint, task, protocol, computed_on="cpu")
+        return run_folder(checkpoint, task, protocol)
 
     rare, even = rare_task(6), rare_task(15)
     before = folder(rare), folder(even)

@@ -35,10 +35,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from layerprobe.embedded import Language
 from layerprobe.encoders.failures import quiet_transformers
 from layerprobe.files.serialisation import digest
-from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
-from layerprobe.process import MAKING_MODELS
-from layerprobe.rng import drawing
-from layerprobe.training.masking import (
+from layerprobe.lab.pretraining.masking import (
     MaskedBatch,
     MaskedLanguageModelling,
     Masking,
@@ -48,6 +45,9 @@ from layerprobe.training.masking import (
     replaced_sums,
     token_sums,
 )
+from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import drawing
 
 GENERATOR = "generator"
 

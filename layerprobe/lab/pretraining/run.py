@@ -1,6 +1,6 @@
 """Train an encoder on texts by an objective that masks tokens: a small one from scratch, or an existing one.
 
-The latter is domain-adaptive pretraining. Both use one loop, `layerprobe.training.loop`, and one kind of folder.
+The latter is domain-adaptive pretraining. Both use one loop, `layerprobe.lab.pretraining.loop`, and one kind of folder.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (arXiv 2004.10964).
 """
@@ -28,6 +28,24 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError
 from layerprobe.files.atomic import inside, locked
 from layerprobe.files.serialisation import digest
+from layerprobe.lab.pretraining.loop import (
+    ModelFolder,
+    SavedStep,
+    Trainer,
+    as_block,
+    model_card,
+    steps_per_epoch,
+    train,
+)
+from layerprobe.lab.pretraining.masking import (
+    MaskedLanguageModelling,
+    Masking,
+    check_masked_lm,
+    hold_out,
+    pack,
+    tokenize_corpus,
+    with_masked_lm_head,
+)
 from layerprobe.lab.pretraining.models import (
     GENERATOR,
     build_encoder,
@@ -51,17 +69,7 @@ from layerprobe.names import short_name
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.artifact import ModelFolder, SavedStep, SavedSteps, as_block, model_card
-from layerprobe.training.loop import Trainer, steps_per_epoch, train
-from layerprobe.training.masking import (
-    MaskedLanguageModelling,
-    Masking,
-    check_masked_lm,
-    hold_out,
-    pack,
-    tokenize_corpus,
-    with_masked_lm_head,
-)
+from layerprobe.training import SavedSteps
 from layerprobe.versions import (
     ADAPTATION_VERSION,
     PRETRAINING_TEXTS_VERSION,

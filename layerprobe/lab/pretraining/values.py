@@ -14,16 +14,42 @@ from typing import TYPE_CHECKING, Any, Literal
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_dict
+from layerprobe.finetuning.values import check_protocol
 from layerprobe.registry import Registry
 from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of
-from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
 if TYPE_CHECKING:
     from transformers import ElectraModel
 
-    from layerprobe.training.masking import Masking, Objective
+    from layerprobe.lab.pretraining.masking import Masking, Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """The parts of an objective after some steps, each by its name and metric, such as mlm_loss.
+
+    A loss is the mean over its positions, in nats. The held-out set also has rates, 0 .. 1: accuracy,
+    and for detection of replaced tokens precision, recall and the share replaced.
+    """
+
+    step: int
+    """Number of steps taken; 0 is the initial model."""
+    train: dict[str, float]
+    """Mean losses since the last evaluation; empty at the beginning."""
+    held_out: dict[str, float | None]
+    """Losses and rates of the held-out set, always with the same masks; None for a rate without counts."""
+
+
+def masking_in_range(protocol: Any) -> dict[str, bool]:
+    """Return the expectations of a protocol that masks tokens, and whether they hold."""
+    shares = (protocol.random_share, protocol.kept_share)
+    return {
+        "at least one batch a step": protocol.accumulation >= 1,
+        "a masking rate above 0, at most 1": 0 < protocol.masking_rate <= 1,
+        "random and kept shares from 0, together at most 1": min(shares) >= 0 and sum(shares) <= 1,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import read_outputs
-from layerprobe.finetuning.tuning import finetune, with_prompts
+from layerprobe.finetuning.runs import with_prompts
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval import RetrievalItems, closest_documents
 from layerprobe.kinds.retrieval_loading import load_retrieval

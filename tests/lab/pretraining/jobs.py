@@ -17,6 +17,7 @@ from torch import Tensor
 
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
+from layerprobe.lab.pretraining.loop import Trainer
 from layerprobe.lab.pretraining.run import adapt, pretrain
 from layerprobe.lab.pretraining.values import (
     OBJECTIVES,
@@ -26,7 +27,6 @@ from layerprobe.lab.pretraining.values import (
     Pretraining,
     PretrainingProtocol,
 )
-from layerprobe.training.loop import Trainer
 from tests.models import given
 
 STEPS, CHECKPOINT_EVERY = 12, 3

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from layerprobe.errors import DataError
+from layerprobe.lab.pretraining.masking import MaskedBatch, Masking, replaced_sums
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking, replaced_sums
 from tests.plugins import register_electric
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3

@@ -11,7 +11,7 @@ from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
-from layerprobe.training.masking import check_masked_lm, logits_at, with_masked_lm_head
+from layerprobe.lab.pretraining.masking import check_masked_lm, logits_at, with_masked_lm_head
 from tests.few import few_architectures
 from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
 

@@ -16,10 +16,10 @@ from layerprobe.encoders.batching import TokenizedTexts, collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.lab.pretraining.loop import Trainer
+from layerprobe.lab.pretraining.masking import Masking, logits_at, tokenize_corpus, with_masked_lm_head
 from layerprobe.lab.pretraining.run import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
-from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import Masking, logits_at, tokenize_corpus, with_masked_lm_head
 from tests.models import tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)

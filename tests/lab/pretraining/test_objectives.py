@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from layerprobe.lab.pretraining import models
+from layerprobe.lab.pretraining.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums
 from layerprobe.lab.pretraining.models import (
     build_encoder,
     build_objective,
@@ -18,7 +19,6 @@ from layerprobe.lab.pretraining.models import (
     train_tokenizer,
 )
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking, Objective, Sums, replaced_sums
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60

@@ -14,12 +14,12 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
+from layerprobe.lab.pretraining.masking import MaskedBatch
 from layerprobe.lab.pretraining.models import build_encoder
 from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.values import OBJECTIVES, Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.masking import MaskedBatch
 from tests.lab.pretraining.jobs import SIZE, STEPS, TEXTS, job, numbers, protocol_of
 from tests.models import given
 

@@ -32,7 +32,7 @@ import dataclasses
 
 from layerprobe.lab.pretraining.models import with_token_head
 from layerprobe.lab.pretraining.values import PretrainingObjective
-from layerprobe.training.masking import MaskedLanguageModelling
+from layerprobe.lab.pretraining.masking import MaskedLanguageModelling
 
 class Shuffled(MaskedLanguageModelling):
     def forward(self, batch, rng):

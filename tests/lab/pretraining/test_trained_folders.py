@@ -15,8 +15,8 @@ from filelock import FileLock
 
 from layerprobe.context import settings
 from layerprobe.errors import DataError, StoreError, TrainingError
-from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import MaskedBatch
+from layerprobe.lab.pretraining.loop import Trainer
+from layerprobe.lab.pretraining.masking import MaskedBatch
 from layerprobe.versions import __version__, versions
 from tests.few import few
 from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, STEPS, adapted, assert_same_weights, job, numbers, stop_after

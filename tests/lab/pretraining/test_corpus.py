@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from layerprobe.encoders.batching import TokenizedTexts, collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
+from layerprobe.lab.pretraining import masking as module
+from layerprobe.lab.pretraining.masking import epoch_batches, hold_out, pack, tokenize_corpus
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_corpus
-from layerprobe.training import masking as module
-from layerprobe.training.masking import epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS
 
 WINDOW = 50

@@ -1,29 +1,36 @@
 """One plain training loop that can be interrupted anywhere.
 
-Knows an objective, an optimiser, batches and the location of saved runs, but not what becomes of them.
+Knows an objective, an optimiser and batches, and the folder of a trained model with its record and card.
 """
 
 import contextlib
 import logging
 import math
+import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCardData
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.context import report
 from layerprobe.encoders.batching import TokenizedTexts, collate, token_batches
-from layerprobe.errors import DataError, TrainingError
-from layerprobe.files.serialisation import from_dict
+from layerprobe.errors import DamagedStoreError, DataError, TrainingError, option
+from layerprobe.files.atomic import SUMS, folder_errors, folder_problems, new_folder, read_kept
+from layerprobe.files.inputs import from_home
+from layerprobe.files.serialisation import from_dict, sealed
+from layerprobe.lab.pretraining.masking import MaskedBatch, Objective, epoch_batches, tally_rates
+from layerprobe.lab.pretraining.values import StepMetrics
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
-from layerprobe.training.artifact import SavedStep, SavedSteps
-from layerprobe.training.masking import MaskedBatch, Objective, epoch_batches, tally_rates
-from layerprobe.training.values import StepMetrics
+from layerprobe.store.manifest import is_fingerprint
+from layerprobe.training import SavedSteps, adamw, load_optimizer, optimizer_tensors, rate
 
 logger = logging.getLogger(__name__)
 
@@ -32,46 +39,13 @@ EVALUATION_BATCH_TOKENS = 4096
 MODEL, RNG = "model.", "rng."
 # Attributes of a `Trainer` in a saved step.
 COUNTED = ("step", "n_tokens", "seconds", "training_seconds", "totals")
-_PREFIX = "optimizer."
 
-
-def adamw(parameters: Sequence[nn.Parameter], protocol: Any, *, fused: bool) -> torch.optim.AdamW:
-    """Return AdamW at the peak rate of a training protocol, with weight decay on matrices only.
-
-    If `fused`, a step is one pass over the weights instead of a dozen: the same formula with other rounding.
-    """
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": protocol.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=protocol.learning_rate, fused=fused or None)
-
-
-def rate(step: int, *, total_steps: int, warmup: float) -> float:
-    """Return the share of the peak learning rate after `step` steps: linear up, linear down to 0, then 0.
-
-    Examples:
-        >>> [rate(step, total_steps=10, warmup=0.2) for step in (0, 1, 2, 6, 12)]
-        [0.0, 0.5, 1.0, 0.5, 0.0]
-    """
-    rising = round(warmup * total_steps)
-    return step / rising if step < rising else max(0.0, (total_steps - step) / max(1, total_steps - rising))
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the moments of an optimiser under names for saving."""
-    states = optimizer.state_dict()["state"]
-    return {f"{_PREFIX}{number}.{name}": tensor for number, state in states.items() for name, tensor in state.items()}
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Restore the moments of an optimiser; its learning rates stay."""
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith(_PREFIX):
-            number, _, field = name.removeprefix(_PREFIX).partition(".")
-            states.setdefault(int(number), {})[field] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+SavedStep = dict[str, Any]
+"""State of a run when it was saved, without tensors: its `fingerprint`, `step`, and its trainer's counters."""
+R = TypeVar("R")
+"""The numbers of a trained model, including its `fingerprint`: the sha256 of everything the weights depend on."""
+Work = Callable[[SavedSteps[SavedStep]], tuple[R, Callable[[Path], None]]]
+"""Trains, from the last saved step if any; returns the numbers, and a function that writes the model to a folder."""
 
 
 class Trainer:
@@ -311,3 +285,124 @@ def train(
 def steps_per_epoch(n_texts: int, batch_size: int, accumulation: int) -> int:
     """Return the number of steps in which every text is seen once."""
     return math.ceil(math.ceil(n_texts / batch_size) / accumulation)
+
+
+# ---- the folder of a trained model -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder(Generic[R]):
+    """A kind of folder with a trained model: an ordinary checkpoint, its numbers and a card."""
+
+    kind: type[R]
+    """Type of the numbers."""
+    record: str
+    """Name of the file with the numbers."""
+    card: Callable[[R], str]
+    """Returns the model card: YAML front matter and Markdown."""
+    verb: str
+    """Verb for the training, such as adapt: the model is adapted, and the directory of an unfinished run ends in
+    .adapting."""
+
+    @property
+    def what(self) -> str:
+        """Name of the model in messages."""
+        return f"{self.verb}ed model"
+
+    def make(
+        self, out: str | Path, work: Work[R], *, fingerprint: str, overwrite: bool, source: Path | None = None
+    ) -> R:
+        """Train a model into a folder, or return the numbers of an existing one; one process at a time.
+
+        With `overwrite`, such a model there, or another unfinished one, is replaced; nothing else ever is, and never
+        `source`, the local model to train.
+        """
+        target, _ = self.check(out, overwrite=overwrite, source=source)
+        steps = self.steps(target, fingerprint=fingerprint)
+        busy = f"another process {self.verb}s a model for {target}: wait until it is done, or choose another folder"
+        with steps.locked(busy):
+            target, finished = self.check(out, overwrite=overwrite, source=source)
+            if finished is not None and not overwrite:
+                if getattr(finished, "fingerprint", None) != fingerprint:
+                    raise DataError(
+                        f"{out} has another {self.what}: its model, texts or settings differ; choose another folder, "
+                        f"or replace it with {option('overwrite', True)}"
+                    )
+                return finished
+            _go_on(steps, overwrite=overwrite)
+            record, save_model = work(steps)
+            advice = f"choose another folder for the {self.what}"
+            with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
+                save_model(folder)
+                # folders of the store are named by content, those of users freely
+                name = f"{target.name}/{self.record}" if is_fingerprint(target.name) else ""
+                (folder / self.record).write_bytes(sealed(record, name=name))
+                (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
+            steps.clear()
+        return record
+
+    def steps(self, target: Path, *, fingerprint: str) -> SavedSteps[SavedStep]:
+        """Return the saved steps of an unfinished run, in a directory beside its future folder."""
+        path, advice = target.with_name(f"{target.name}.{self.verb}ing"), "choose another folder for the model"
+        return SavedSteps(path, SavedStep, root=target.parent, advice=advice, name=path.name, fingerprint=fingerprint)
+
+    def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
+        """Return the real path of a folder that may be written, and the numbers of an existing model.
+
+        With `overwrite` a damaged model has no numbers.
+        """
+        target = Path(os.path.realpath(from_home(out)))
+        with folder_errors(Path(out), advice=f"choose another folder for the {self.what}"):
+            if not target.exists():
+                return target, None
+            if not target.is_dir():
+                raise DataError(f"expected a folder for the {self.what}, got the file {out}")
+            if not any(target.iterdir()):
+                return target, None
+        # a list of checksums beside the record shows that we wrote the folder, even if both are damaged
+        ours = (target / self.record).is_file() and (target / SUMS).is_file()
+        record = None
+        try:
+            record = self.read(target)
+        except DamagedStoreError as error:
+            if ours and not overwrite:
+                advice = f"remove {out}, or replace it with {option('overwrite', True)} if available"
+                raise DamagedStoreError(f"{error}: {advice}") from error
+        if record is None and not ours:
+            raise DataError(f"{out} is not empty and has no {self.what}, so it is not replaced: choose another folder")
+        if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
+            raise DataError(f"{out} is the folder of the model itself: choose another folder")
+        return target, record
+
+    def read(self, folder: Path) -> R | None:
+        """Return the numbers of the model in a folder, None if there is none."""
+        for problem in folder_problems(folder):
+            raise DamagedStoreError(problem)
+        return read_kept(self.kind, folder / self.record, root=folder.parent)
+
+
+def _go_on(steps: SavedSteps[SavedStep], *, overwrite: bool) -> None:
+    """Find the step to continue from; one of another run is removed with `overwrite`, else DataError."""
+    last = steps.last()
+    if last is None or last[0]["fingerprint"] == steps.fingerprint:
+        steps.resumed = last
+    elif overwrite:
+        steps.clear()
+    else:
+        raise DataError(
+            f"{steps.path} contains an unfinished run with another model, other texts or settings: continue "
+            f"with those, choose another folder, or start again with {option('overwrite', True)}"
+        )
+
+
+def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:
+    """Return a card from its parts: YAML front matter and Markdown."""
+    data = ModelCardData(
+        library_name="transformers", tags=["feature-extraction", "layerprobe", *tags], base_model=base_model
+    )
+    return "\n\n".join((f"---\n{data.to_yaml()}\n---", *parts)) + "\n"
+
+
+def as_block(lines: Iterable[str]) -> str:
+    """Return lines as an indented block that Markdown renders verbatim."""
+    return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)

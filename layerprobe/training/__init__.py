@@ -1,1 +1,0 @@
-"""One interruptible training loop on texts, and storage of unfinished runs and trained models."""

@@ -1,3 +1,0 @@
-from tests.lab.pretraining.conftest import encoder, folder
-
-__all__ = ["encoder", "folder"]
