@@ -1,6 +1,7 @@
 """What others make of an exported folder, and what layerprobe has of the layer."""
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
+from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.recipe import INPUT, MODES, POOLING, SETTINGS
@@ -22,7 +24,7 @@ Embeddings = NDArray[np.float32]
 
 
 def layerprobe_embeddings(
-    model: Path,
+    model: Path | Resolved,
     layer: int,
     *,
     texts: Sequence[str] = TEXTS,
@@ -31,7 +33,7 @@ def layerprobe_embeddings(
     max_length: int | None = None,
 ) -> Embeddings:
     """One layer of the whole model, as extraction has it."""
-    encoder = load_encoder(str(model), device="cpu")
+    encoder = load_encoder(model if isinstance(model, Resolved) else str(model), device="cpu")
     tokens = encoder.tokenize([prompt + text for text in texts], max_length=max_length)
     return embed_layers(encoder, tokens, pooling=pooling)[layer]
 
@@ -43,10 +45,13 @@ def sentence_transformer(folder: Path) -> Any:
     return SentenceTransformer(str(folder), device="cpu")
 
 
-def sentence_transformers_embeddings(
-    folder: Path, *, texts: Sequence[str] = TEXTS, together: bool = True
-) -> Embeddings:
-    found: Embeddings = sentence_transformer(folder).encode(list(texts), batch_size=len(texts) if together else 1)
+def run_card(folder: Path) -> list[tuple[list[str], Embeddings]]:
+    """Run the code on the card of a folder; return its texts and embeddings."""
+    found = []
+    for code in re.findall(r"```python\n(.*?)\n```", (folder / "README.md").read_text(), flags=re.DOTALL):
+        values: dict[str, Any] = {}
+        exec(code.replace("path/to/this/folder", str(folder)), values)
+        found.append((values["texts"], np.asarray(values["embeddings"])))
     return found
 
 

@@ -22,11 +22,10 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.encoders.test_recipe import without_end
 from tests.finetuning.finished import Tuned, directories_of, evaluated
-from tests.models import given, save_tiny
+from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
-from .findings import finding_of
-from .judges import layerprobe_embeddings, sentence_transformers_embeddings
+from .judges import layerprobe_embeddings, sentence_transformer
 
 TASK = toy_task(train=16, validation=16, test=16)
 PROTOCOL = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
@@ -149,7 +148,7 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
     assert (done.parameters, done.whole_parameters) == (whole.parameters[2], whole.parameters[3])
     assert (done.model, done.revision) == (str(bert), whole.revision)
     expected = layerprobe_embeddings(directories[0] / "model", 2, pooling="max", prompt="a: ")
-    np.testing.assert_allclose(sentence_transformers_embeddings(out), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(sentence_transformer(out).encode(list(TEXTS)), expected, rtol=0, atol=1e-5)
     untuned = layerprobe_embeddings(bert, 2, pooling="max", prompt="a: ")
     assert np.abs(expected - untuned).max() > 0.01
     text = (out / "README.md").read_text()
@@ -181,13 +180,6 @@ def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: 
         export_model(Model(str(directory), end_token=True), tmp_path / "other")
     with pytest.raises(DataError, match="expected no --keep-blocks: the run has its own"):
         export_model(Model(str(directory), blocks=(1,)), tmp_path / "other")
-
-
-def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
-    _, directories = tuned(bert, tmp_path / "cache", layers=(2,))
-    model = load_encoder(str(bert), device="cpu").description
-    export_model(Model(directories[0], pooling="mean"), tmp_path / "out", layer=2, finding=finding_of(model))
-    assert "\n## What the search says\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
@@ -229,25 +221,3 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     (damaged / "model" / "layerprobe.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DamagedStoreError, match=r"damaged/model/layerprobe\.json cannot be read"):
         load_saved_run(damaged)
-
-
-def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
-    checkpoint = resolve(Model(str(bert), random_init=5))
-    settings = Model(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(given(checkpoint, settings), TASK, (1,), seeds=(0,), protocol=PROTOCOL, save_models=True)
-    (directory,) = directories_of(found)
-    export_model(directory, tmp_path / "out")
-    assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
-    options = Model(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(given(str(bert), options), TASK, (1, 2), seeds=(0, 3), protocol=PROTOCOL, save_models=True)
-    directories = directories_of(found)
-    (directories[0].parent / "layer-001-seed-7").mkdir()
-    (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short
-    export_model(directories[0], tmp_path / "out")
-    text = (tmp_path / "out" / "README.md").read_text()
-    scores = [run.test["spearman"] for run in found.runs if run.layer == 1]
-    assert f"{scores[0]:.2f} {scores[1]:.2f}" in text
-    assert "of the seeds 0, 3;" in text
