@@ -221,3 +221,16 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     (damaged / "model" / "layerprobe.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DamagedStoreError, match=r"damaged/model/layerprobe\.json cannot be read"):
         load_saved_run(damaged)
+
+
+def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
+    options = Model(cache_dir=tmp_path / "cache", device="cpu")
+    found = finetune(given(str(bert), options), TASK, (1, 2), seeds=(0, 3), protocol=PROTOCOL, save_models=True)
+    directories = directories_of(found)
+    (directories[0].parent / "layer-001-seed-7").mkdir()
+    (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short
+    export_model(directories[0], tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    scores = [run.test["spearman"] for run in found.runs if run.layer == 1]
+    assert f"{scores[0]:.2f} {scores[1]:.2f}" in text
+    assert "of the seeds 0, 3;" in text

@@ -228,14 +228,19 @@ def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_embeddings_are_an_error(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("off", "difference"), [(3e-5, "3"), (np.nan, "nan")])
+def test_other_embeddings_are_an_error(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float, difference: str
+) -> None:
     found = checkpoint._embeddings_of_folder
 
     def slightly_off(*args: Any) -> Any:
-        return found(*args) + np.float32(3e-5)
+        return found(*args) + np.float32(off)
 
     monkeypatch.setattr(checkpoint, "_embeddings_of_folder", slightly_off)
-    with pytest.raises(ModelError, match=r"has other embeddings after reloading \(difference 3.*nothing was exported"):
+    with pytest.raises(
+        ModelError, match=rf"has other embeddings after reloading \(difference {difference}.*nothing was exported"
+    ):
         export_model(bert, tmp_path / "out", layer=1)
     assert list(tmp_path.iterdir()) == []
 
