@@ -90,16 +90,17 @@ def compare(
         >>> compare(layers, layers).shape
         (3, 3)
     """
-    how: dict[str, Any] = {"alignment": alignment, "groups": groups}
-    of_both: dict[str, Any] = {"measure": measure, "intervals": intervals}
+    compare_embedded = functools.partial(
+        compare_all, measure=measure, alignment=alignment, intervals=intervals, groups=groups
+    )
     if isinstance(model, Shown) or isinstance(reference, Shown):
-        if texts is not None or measure is not None or any(how.values()):
+        if texts is not None or measure is not None or alignment or groups:
             raise DataError("expected no texts, measure, alignment or groups for results, which contain their scores")
         return compare_results(model, reference)
     if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
         if texts is not None:
             raise DataError("expected no texts for embeddings, which have their own")
-        (compared,) = compare_all(model, [reference], device=device or "auto", **of_both, **how).comparisons
+        (compared,) = compare_embedded(model, [reference], device=device or "auto").comparisons
         return _with_warnings(compared, model, reference)
     one_embedded = isinstance(model, Embeddings) != isinstance(reference, Embeddings)
     if one_embedded and not (_is_array(model) and _is_array(reference)):
@@ -107,7 +108,7 @@ def compare(
     if _is_array(model) or _is_array(reference):
         if not (_is_array(model) and _is_array(reference)) or texts is not None:
             raise DataError("expected two arrays to compare, or two models and texts, got both")
-        if any(how.values()):
+        if alignment or groups:
             raise DataError("expected no alignment or groups for arrays")
         return _compare_arrays(model, reference, resolve_measure(measure), intervals=intervals, device=device or "auto")
     if texts is None:
@@ -118,7 +119,7 @@ def compare(
     with part(start=0, share=EMBEDDED, whole=1):
         embedded = [*in_parts(lambda one: extract(one, texts), (first, second))]
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
-        result = compare_all(embedded[0], embedded[1:], device=device or first.asked.device, **of_both, **how)
+        result = compare_embedded(embedded[0], embedded[1:], device=device or first.asked.device)
     compared = _with_warnings(result.comparisons[0], *embedded)
     return dataclasses.replace(compared, item_source=item_source(texts, embedded))
 

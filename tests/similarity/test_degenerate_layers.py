@@ -78,11 +78,6 @@ def test_fewer_than_four_samples_are_refused(cka: Callable, estimator: str, n: i
 
 
 @cka_measures
-def test_four_samples_are_enough(cka: Callable, X: np.ndarray) -> None:
-    assert cka(X[:4], X[:4]) == pytest.approx(1, abs=1e-12)
-
-
-@cka_measures
 def test_different_numbers_of_rows_are_refused(cka: Callable, X: np.ndarray) -> None:
     with pytest.raises(MisalignedSamplesError, match=r"Y has 19 samples, expected the 20 of .*X: embed the same texts"):
         cka(X, X[1:])
@@ -100,11 +95,6 @@ def test_what_is_no_matrix_is_refused(cka: Callable, shape: tuple[int, ...], X: 
 def test_what_is_no_real_number_is_refused(cka: Callable, dtype: type, X: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"X has dtype .*, expected real numbers: convert it"):
         cka(X.astype(dtype), X)
-
-
-def test_integers_are_real_numbers() -> None:
-    X = np.arange(12).reshape(6, 2) ** 2
-    assert linear_cka(X, X.astype(float)) == pytest.approx(1, abs=1e-12)
 
 
 NESTED = [torch.ones(3, 2), torch.ones(4, 2)]
@@ -203,12 +193,6 @@ def test_mostly_equal_rows_have_no_bandwidth(estimator: str, X: np.ndarray) -> N
 def test_a_bandwidth_that_isolates_all_rows_is_refused(X: np.ndarray) -> None:
     with pytest.raises(DegenerateLayerError, match=r"X has a debiased HSIC .* or with another bandwidth"):
         rbf_cka(X, X, bandwidth_multiplier=1e-3)
-
-
-@pytest.mark.parametrize("multiplier", [0, -1, float("inf"), float("nan")])
-def test_a_multiplier_that_is_not_positive_is_refused(multiplier: float, X: np.ndarray) -> None:
-    with pytest.raises(DataError, match=r"bandwidth_multiplier is .*, expected a positive finite number"):
-        rbf_cka(X, X, bandwidth_multiplier=multiplier)
 
 
 def test_a_constant_layer_of_a_model_says_how_to_go_on_without_it():

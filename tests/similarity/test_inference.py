@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.similarity.cka import cka_interval, estimate_cka, named_layers, sums_of
 from layerprobe.similarity.inference import (
     Spread,
@@ -518,16 +518,6 @@ def test_errors_that_go_together_cancel() -> None:
     assert difference(0.5, 0.4, (a, spread(-psi)), label="").standard_error == pytest.approx(2 * a.standard_error)
 
 
-def test_a_difference_the_other_way_round_is_its_negative() -> None:
-    found = estimate(60, layers=2)
-    a, b = found.spread((0, 0)), found.spread((0, 1))
-    one, other = difference(0.7, 0.6, (a, b), label="a"), difference(0.6, 0.7, (b, a), label="b")
-    np.testing.assert_allclose(
-        [other.value, *other.interval], [-one.value, *(-end for end in one.interval[::-1])], rtol=1e-12
-    )
-    np.testing.assert_allclose([other.p_value, other.standard_error], [one.p_value, one.standard_error], rtol=1e-12)
-
-
 def test_equal_similarities_do_not_differ() -> None:
     found = estimate(60)
     (same,) = found.differences(found, [((0, 0), (0, 0))])
@@ -550,18 +540,6 @@ def test_copies_of_layers_do_not_differ(measure: CKA, dtype: type) -> None:
     assert min(step.p_value for step in steps) > 0.3
 
 
-def test_a_large_difference_is_found() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 8))
-    near, far = X + 0.3 * rng.normal(size=X.shape), X + 2 * rng.normal(size=X.shape)
-    (found,) = estimate_cka([("model", [near, far]), ("reference", [X, X])])
-    (step,) = found.differences(found, [((0, 0), (1, 1))])
-    assert step.label == "layer 1 minus layer 0"
-    assert step.value == pytest.approx(found.map.values[1][1] - found.map.values[0][0])
-    assert step.sign < 0
-    assert step.p_value < 1e-6
-
-
 def test_differences_are_of_the_other_estimate_less_this_one() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 8))
@@ -580,12 +558,3 @@ def test_steps_follow_the_curve_to_its_partners() -> None:
         steps = found.differences(found, list(itertools.pairwise(enumerate(curve.reference_layers))))
         np.testing.assert_allclose([step.value for step in steps], np.diff(curve.values), rtol=0, atol=1e-15)
         assert [step.label for step in steps] == [f"layer {i + 1} minus layer {i}" for i in range(3)]
-
-
-def test_a_degenerate_layer_is_named() -> None:
-    model, reference = related(30, layers=2)
-    odd = np.zeros((30, 3))
-    odd[9] = 1
-    models = [("bert", model), ("electra", [reference[0], odd])]
-    with pytest.raises(DegenerateLayerError, match="layer 1 of electra has a debiased HSIC with itself that is not"):
-        estimate_cka(models)

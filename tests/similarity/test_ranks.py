@@ -96,12 +96,6 @@ def test_intervals_and_band_go_around_the_ranks() -> None:
     assert all(low < other for low, other in zip(wider.lower, found.lower, strict=True))
 
 
-def test_copies_of_a_layer_have_the_same_error() -> None:
-    layer = layer_of(60, 12)
-    _, found = rank_uncertainty([layer, layer], level=0.95)
-    assert np.ptp(found.covariance) == pytest.approx(0.0, abs=1e-15)
-
-
 def test_texts_of_one_document_count_once() -> None:
     """Four copies of every text are no more than one of each, if they are said to be of one group."""
     rows = layer_of(50, 6)

@@ -132,12 +132,6 @@ def test_links_never_make_an_error_smaller() -> None:
         assert np.linalg.eigvalsh(more).min() > -1e-12
 
 
-def test_covariance_without_links_is_numpys() -> None:
-    psi = np.random.default_rng(0).normal(size=(3, 30))
-    psi -= psi.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(item_covariance(psi), np.cov(psi) / 30)
-
-
 def test_intervals_of_items_that_share_texts_cover() -> None:
     """60 texts in 200 pairs: the score of a pair is that of its texts and its own; others drawn each time."""
     rng, plain, linked = np.random.default_rng(0), 0, 0
@@ -302,8 +296,3 @@ def test_pooled_errors_are_a_covariance_in_which_folds_stay_apart() -> None:
     assert (errors[:12, 12:] == 0).all()
     assert np.linalg.eigvalsh(errors).min() > -1e-9
     assert np.linalg.matrix_rank(whole, tol=1e-9) < 24
-
-
-def test_scores_without_an_error_keep_none() -> None:
-    assert not pooled_covariance(np.zeros((2, 2)), [5, 5], 10).any()
-    np.testing.assert_array_equal(pooled_covariance(np.diag([0.0, 2.0]), [5, 5], 10)[0], 0.0)

@@ -1,6 +1,5 @@
-"""Maps of layers against layers, and the curves that are read from them."""
+"""Curves that are read from maps of layers against layers."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,56 +8,15 @@ from layerprobe.errors import DataError
 from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityMap
-from tests.similarity.definitions import rbf_cka, rbf_sigma_squared
-from tests.similarity.oracle import map_by_cka
 
 N = 30
-
-
-@pytest.fixture
-def model() -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=(N, 8)) + layer for layer in range(4)]
-
-
-@pytest.fixture
-def reference(model: list[np.ndarray]) -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    return [X[:, :5] + rng.normal(size=(N, 5)) for X in model[:3]]
 
 
 def map_of(*rows: tuple[float, ...]) -> SimilarityMap:
     return SimilarityMap(measure=CKA(), values=rows, n_samples=N)
 
 
-@pytest.mark.parametrize("estimator", ["biased", "debiased"])
-def test_rbf_map_is_the_pairwise_calls(model: list, reference: list, estimator: str) -> None:
-    result = map_by_cka(model, reference, measure=CKA(kernel="rbf", estimator=estimator, bandwidth_multiplier=0.5))
-    expected = [[rbf_cka(X, Y, bandwidth_multiplier=0.5, estimator=estimator) for Y in reference] for X in model]
-    np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-14)
-    assert result.measure == CKA(kernel="rbf", estimator=estimator, bandwidth_multiplier=0.5)
-    assert result.sigma_samples == N
-    assert result.sigma_squared is not None
-    bandwidths = [[rbf_sigma_squared(X, bandwidth_multiplier=0.5) for X in layers] for layers in (model, reference)]
-    np.testing.assert_allclose(result.sigma_squared[0], bandwidths[0])
-    np.testing.assert_allclose(result.sigma_squared[1], bandwidths[1])
-
-
-def test_layers_may_come_from_iterators(model: list, reference: list) -> None:
-    assert map_by_cka(iter(model), (Y for Y in reference)) == map_by_cka(model, reference)
-
-
 # ---- what cannot be compared --------------------------------------------------------------------------
-
-
-def test_unknown_options_are_refused() -> None:
-    with pytest.raises(DataError, match=r"kernel is 'cosine', expected one of 'linear', 'rbf'"):
-        CKA(kernel="cosine")
-    with pytest.raises(DataError, match=r"estimator is 'unbiased', expected one of 'debiased', 'biased'"):
-        CKA(estimator="unbiased")
-    for multiplier in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(DataError, match=r"bandwidth_multiplier is .*, expected a positive finite number"):
-            CKA(kernel="rbf", bandwidth_multiplier=multiplier)
 
 
 # ---- curves -------------------------------------------------------------------------------------------
