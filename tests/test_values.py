@@ -31,7 +31,8 @@ from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.shown import LeavesOut
-from layerprobe.scoring.values import LayerScores, Scores, TaskScores
+from layerprobe.scoring.scores import Scores, TaskScores
+from layerprobe.scoring.values import LayerScores
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures import CKA

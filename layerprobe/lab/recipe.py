@@ -18,6 +18,7 @@ from layerprobe.files.serialisation import LAYERS, SEEDS, Keys, Reader, from_dic
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import Protocol, Weighting, with_rate
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN
+from layerprobe.lab.pretraining.run import corpus_texts
 from layerprobe.lab.pretraining.values import (
     LANGUAGE,
     OBJECTIVES,
@@ -27,9 +28,9 @@ from layerprobe.lab.pretraining.values import (
     PretrainingProtocol,
 )
 from layerprobe.names import distinct_names
-from layerprobe.tasks.loading import load_settings
+from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
-from layerprobe.tasks.values import Task, TaskSettings, model_reader, source_from, taken_task
+from layerprobe.tasks.values import Task, TaskSettings, TextFile, model_reader, source_from, taken_task
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 Averaged = Literal["layers", "scans", "models", "seeds"]
@@ -429,3 +430,20 @@ def loaded_task(task: RecipeTask) -> Task:
 def file_name(source: str) -> str:
     """Return the name of a source, without the folders of a file."""
     return Path(source).name if Path(source).exists() else source
+
+
+def loaded_corpus(step: PretrainStep) -> TextFile:
+    """Load the texts of a pretraining; DataError if they are fewer than a batch."""
+    corpus = (
+        corpus_texts(LANGUAGE, step.protocol)
+        if step.corpus == (LANGUAGE,)
+        else load_corpus(step.corpus, columns=step.column)
+    )
+    fewest = step.protocol.batch_size
+    if len(set(corpus.texts)) < fewest and not step.protocol.packed:
+        raise DataError(
+            f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
+            "use more texts or a smaller batch_size"
+        )
+    # zoos are shared: they name files, not the user's folders
+    return replace(corpus, name=", ".join(map(file_name, step.corpus)))

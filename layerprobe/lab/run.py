@@ -52,8 +52,8 @@ from layerprobe.lab.averages import average
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, ZooProvenance, objective_effects, write_zoo
 from layerprobe.lab.pretraining.masking import check_masked_lm
-from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, corpus_texts, pretrain, stored_adaptation
-from layerprobe.lab.pretraining.values import LANGUAGE, Adaptation, Pretraining
+from layerprobe.lab.pretraining.run import RECORD, adapt_in_store, pretrain, stored_adaptation
+from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import (
     AdaptStep,
     AverageStep,
@@ -61,7 +61,7 @@ from layerprobe.lab.recipe import (
     Recipe,
     RecipeModel,
     TuneStep,
-    file_name,
+    loaded_corpus,
     loaded_task,
 )
 from layerprobe.lab.results import Average, RecipeCKA, RecipeResult, RecipeRow
@@ -189,7 +189,7 @@ class _Recipe:
         self.texts = [load_corpus(step.texts) for step in recipe.of(AdaptStep)]
         self.firsts = [loaded_task(step.task) for step in recipe.of(TuneStep)]
         self.tasks = [loaded_task(task) for task in recipe.tasks]
-        self.corpus = None if recipe.pretraining is None else _corpus(recipe.pretraining)
+        self.corpus = None if recipe.pretraining is None else loaded_corpus(recipe.pretraining)
         self.existing = {model.name: self._resolved(model) for model in recipe.models}
 
     def _options(self) -> Model:
@@ -584,22 +584,6 @@ def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Itera
 # ---- pretraining -----------------------------------------------------------------------------------------------------
 
 
-def _corpus(step: PretrainStep) -> TextFile:
-    corpus = (
-        corpus_texts(LANGUAGE, step.protocol)
-        if step.corpus == (LANGUAGE,)
-        else load_corpus(step.corpus, columns=step.column)
-    )
-    fewest = step.protocol.batch_size
-    if len(set(corpus.texts)) < fewest and not step.protocol.packed:
-        raise DataError(
-            f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
-            "use more texts or a smaller batch_size"
-        )
-    # zoos are shared: they name files, not the user's folders
-    return replace(corpus, name=", ".join(map(file_name, step.corpus)))
-
-
 def _pretrainer(
     setting: tuple[PretrainStep, Path, TextFile, Model, str], share: Share
 ) -> Callable[[str], Pretraining | None]:
@@ -611,10 +595,10 @@ def _pretrainer(
     def work(name: str) -> Pretraining | None:
         model, number = models[name], list(models).index(name) + 1
         assert model.protocol is not None
-        with contextlib.ExitStack() as stack:
-            if not stack.enter_context(locked(out, out / "locks" / f"{name}.lock")):
+        lock = locked(out, out / "locks" / f"{name}.lock")
+        with labelled(f"model {number} of {len(models)}, {name}"), lock as is_free:
+            if not is_free:
                 return None
-            stack.enter_context(labelled(f"model {number} of {len(models)}, {name}"))
             return pretrain(
                 inside(out, out / "models" / name),
                 corpus,

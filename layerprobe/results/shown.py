@@ -218,7 +218,7 @@ def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], l
 SHIPPED = {
     "Finding": "layerprobe.study.values:Finding",
     "Prediction": "layerprobe.study.values:Prediction",
-    "Scores": "layerprobe.scoring.values:Scores",
+    "Scores": "layerprobe.scoring.scores:Scores",
     "TuningResult": "layerprobe.finetuning.values:TuningResult",
     "Differences": "layerprobe.comparison.differences:Differences",
     "Comparison": "layerprobe.comparison.values:Comparison",

@@ -26,7 +26,8 @@ from layerprobe.files.serialisation import digest
 from layerprobe.metrics.names import METRICS, bounded
 from layerprobe.names import distinct_names, plural
 from layerprobe.scoring.probes import Probe
-from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoreMethod, Scores, TaskScores
+from layerprobe.scoring.scores import LayerOfModel, Scores, TaskScores
+from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.stats.best import against_best
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import TOLERANCE, AgainstBest, ItemInfluences, best_of

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part, report
@@ -46,6 +45,8 @@ from layerprobe.shrinking.teacher import (
     embedder,
     fewer,
     kept_order,
+    n_held_out,
+    split_texts,
     tokenized,
     tokens_to_keep,
     write_dense,
@@ -53,6 +54,7 @@ from layerprobe.shrinking.teacher import (
 from layerprobe.shrinking.values import (
     CORPUS,
     TRAINING,
+    UNLIKE,
     Removal,
     Served,
     ShrinkSettings,
@@ -76,8 +78,6 @@ from layerprobe.tasks.values import Items, Task, TextFile
 logger = logging.getLogger(__name__)
 
 Texts = Sequence[str] | Items | TextFile
-HELD_OUT = 500
-"""Most texts for choosing the best checkpoint, and as many for measuring agreement."""
 FITTED = 5000
 """Most texts for fitting fewer dimensions."""
 SIZES, FITTED_SIZES = 6, 2000
@@ -87,8 +87,6 @@ WAYS = 7
 """Most timed ways to run a model: torch, two backends, and two 8-bit variants of each backend."""
 EXPORTING = 0.6e-6
 """Seconds per parameter for writing an 8-bit graph on one core (MiniLM's 22.6 M: 13)."""
-FAR = 5.0
-"""Points by which agreement on the task's texts may fall below that on held-out texts without a warning."""
 NO_TEACHER = 5.0
 """Correlation x 100 of the whole model's untrained cosines below which its embeddings are useless for the task."""
 TOKENS = 32
@@ -210,7 +208,7 @@ def plan_shrinking(
     passes += more_passes
     some = work.texts[:: max(1, len(work.texts) // 400)][:400]
     drawn = np.random.default_rng(0).normal(size=(len(some), work.description.hidden_size))
-    timed = _split(some, drawn.astype(np.float32), "timed")
+    timed = split_texts(some, drawn.astype(np.float32), "timed")
     all_steps = (steps + (blocks + 1) * passes / 3 / work.protocol.epochs) * len(work.texts) / len(timed.train)
     work.whole.forget()  # fine-tuning loads its own model
     plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
@@ -262,7 +260,7 @@ def _front_costs(work: _Work, sizes: Sequence[int], scored: float) -> tuple[int,
         counts = {*sizes, *_some(range(1, blocks + 1), SIZES)}
         untrained = sorted(counts) * (1 if work.vocabulary is None else 2) + [k for k in sizes[:-1] if seeds == 1]
     timed, rounds = [blocks] + [sizes[-1]] * seeds, TIMING_ROUNDS[0] * MEASURED_TEXTS / n_texts
-    share = scored + (_held_out(n_texts) + min(FITTED, n_texts)) / n_texts
+    share = scored + (n_held_out(n_texts) + min(FITTED, n_texts)) / n_texts
     passes = 2 * share * sum(untrained) + WAYS * (share + rounds) * sum(timed)
     exported = sum(work.description.parameters[k] for k in (*untrained, *timed, *timed))
     return len(untrained) + len(timed), passes / blocks, EXPORTING * exported + SECONDS * len(timed[:2])
@@ -293,19 +291,6 @@ def _some(numbers: Sequence[int], most: int) -> list[int]:
     """Return some numbers at equal distances, including both ends."""
     n = min(most, len(numbers))
     return [numbers[round(i * (len(numbers) - 1) / (n - 1))] for i in range(n)]
-
-
-def _held_out(n: int) -> int:
-    return min(HELD_OUT, max(8, n // 10))
-
-
-def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> Task:
-    """Return texts with their embeddings as a task, split at random."""
-    order, held_out = np.random.default_rng(0).permutation(len(texts)), _held_out(len(texts))
-    validation, test, train = (
-        Taught.of([texts[i] for i in rows], embeddings[rows]) for rows in np.split(order, [held_out, 2 * held_out])
-    )
-    return Task(name=name, kind="teacher", train=train, validation=validation, test=test, keep_overlaps=True)
 
 
 class _Work:
@@ -346,7 +331,7 @@ class _Work:
         checkpoint = checkpoint.with_options(pooling=protocol.pooling, max_length=length)
         if count_blocks(checkpoint.config) < 2:
             raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
-        least = protocol.batch_size + 2 * _held_out(len(self.texts))
+        least = protocol.batch_size + 2 * n_held_out(len(self.texts))
         if len(self.texts) < least:
             left = " that the task does not test" if self.left_out else ""
             raise DataError(
@@ -368,6 +353,8 @@ class _Work:
         self.checkpoint, self.protocol = checkpoint, protocol
         self.seeds = tuple(dict.fromkeys(check_seeds(seeds)))
         self.description, self.dimensions = self.whole.encoder.description, dimensions
+        self.n_blocks = self.description.n_blocks
+        self.every_block = tuple(range(1, self.n_blocks + 1))
         width = self.description.hidden_size
         if dimensions is not None and not 1 <= dimensions < width:
             raise DataError(f"expected 1 to {width - 1} dimensions of {checkpoint.label} to keep, got {dimensions}")
@@ -394,14 +381,6 @@ class _Work:
         )
 
     @property
-    def n_blocks(self) -> int:
-        return self.description.n_blocks
-
-    @property
-    def every_block(self) -> tuple[int, ...]:
-        return tuple(range(1, self.n_blocks + 1))
-
-    @property
     def parameters(self) -> tuple[int, ...]:
         """Parameters by number of blocks, without removed tokens."""
         if self.vocabulary is None:
@@ -418,7 +397,7 @@ class _Work:
         with part(start=0, share=1, whole=10):
             stored = extract(self.checkpoint, self.texts)
         last = np.asarray(stored.layer(stored.n_layers - 1), dtype=np.float32)
-        self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
+        self.taught = split_texts(self.texts, last[stored.rows(self.texts)], "texts")
 
     def order(self) -> tuple[Removal, ...]:
         """Return the order in which blocks are removed."""
@@ -550,7 +529,7 @@ class _Work:
         warnings, vocabulary = [*reading_cautions(self.checkpoint, self.texts), *self.left_out], self.vocabulary
         if vocabulary is not None and (missing := vocabulary.missing_on_task or 0) > FEW_MISSING:
             warnings.append(f"of the task's texts, {missing_sentence(missing, vocabulary.tokens)}")
-        if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
+        if small.on_task is None or min(small.agreement) - small.on_task <= UNLIKE:
             return warnings
         return [
             *warnings,

@@ -235,6 +235,24 @@ class Taught(Items):
             raise DataError(f"expected a finite embedding for each of {len(self)} texts of the {split} split")
 
 
+HELD_OUT = 500
+"""Most texts for choosing the best checkpoint, and as many for measuring agreement."""
+
+
+def n_held_out(n: int) -> int:
+    """Return the number of texts, of n, for choosing the best checkpoint, and as many for measuring agreement."""
+    return min(HELD_OUT, max(8, n // 10))
+
+
+def split_texts(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> Task:
+    """Return texts with their embeddings as a task, split at random."""
+    order, held_out = np.random.default_rng(0).permutation(len(texts)), n_held_out(len(texts))
+    validation, test, train = (
+        Taught.of([texts[i] for i in rows], embeddings[rows]) for rows in np.split(order, [held_out, 2 * held_out])
+    )
+    return Task(name=name, kind="teacher", train=train, validation=validation, test=test, keep_overlaps=True)
+
+
 def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
     """Return per text Pearson's correlation of its similarities to all other texts in two models.
 

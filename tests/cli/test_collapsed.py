@@ -18,7 +18,7 @@ from layerprobe.readings.source import read_curves
 from layerprobe.results import words
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
-from layerprobe.scoring.values import Scores
+from layerprobe.scoring.scores import Scores
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.loading import load_task

@@ -31,7 +31,8 @@ from layerprobe.results.draw import figures
 from layerprobe.results.shown import Shown, read_result
 from layerprobe.results.table import Table
 from layerprobe.scoring.score import across_tasks
-from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores, Way, Ways
+from layerprobe.scoring.scores import LayerOfModel, Scores, TaskScores
+from layerprobe.scoring.values import LayerScores, Way, Ways
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest

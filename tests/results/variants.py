@@ -14,7 +14,8 @@ from layerprobe.readings.reading import LayerCurve
 from layerprobe.results.conclusion import Fact
 from layerprobe.results.shown import Shown
 from layerprobe.scoring.score import across_tasks
-from layerprobe.scoring.values import LayerScores, Scores
+from layerprobe.scoring.scores import Scores
+from layerprobe.scoring.values import LayerScores
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest, Floor

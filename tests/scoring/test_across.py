@@ -14,7 +14,8 @@ from layerprobe.errors import DataError
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.scoring.score import across_tasks, score
-from layerprobe.scoring.values import LayerScores, Scores, TaskScores
+from layerprobe.scoring.scores import Scores, TaskScores
+from layerprobe.scoring.values import LayerScores
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
 

@@ -17,7 +17,8 @@ from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score, score_split
-from layerprobe.scoring.values import LayerOfModel, LayerScores, Scores, TaskScores
+from layerprobe.scoring.scores import LayerOfModel, Scores, TaskScores
+from layerprobe.scoring.values import LayerScores
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.floors import Floor
 from layerprobe.stats.values import AgainstBest

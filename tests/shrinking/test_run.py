@@ -312,7 +312,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shrinking, "FAR", -200.0)
+    monkeypatch.setattr(shrinking, "UNLIKE", -200.0)
     (warning,) = shrunk(folder, toy_task_of("sts"), size=2).warnings
     assert "train on texts of the task's domain and language" in warning
 

@@ -14,7 +14,7 @@ from layerprobe.finetuning.runs import agreed, run_folder
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
-from layerprobe.scoring.values import Scores
+from layerprobe.scoring.scores import Scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples
 from tests.models import save_tiny

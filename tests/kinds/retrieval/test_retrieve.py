@@ -16,7 +16,7 @@ from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loading import Collection, load_retrieval, searched
 from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
 from layerprobe.scoring.score import score
-from layerprobe.scoring.values import Scores
+from layerprobe.scoring.scores import Scores
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
