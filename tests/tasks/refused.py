@@ -27,8 +27,8 @@ from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_column
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
 from tests.images import digit_folder
-from tests.kinds.retrieval.toy import collection
 from tests.toy_questions import squad_json, toy_questions
+from tests.toy_retrieval import collection
 
 __all__ = [
     "Format",

