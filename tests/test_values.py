@@ -38,13 +38,15 @@ from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import MEASURES, CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import ScoredLayers
 from layerprobe.study.values import Finding, Prediction
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
 ROOT = Path(layerprobe.__file__).parents[1]
 VALUES = [
     import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
-    for file in (ROOT / "layerprobe").rglob("values.py")
+    for name in ("values.py", "scores.py")
+    for file in (ROOT / "layerprobe").rglob(name)
     if file.parent.name != "results"  # those become HTML
 ]
 KINDS = [
@@ -52,6 +54,7 @@ KINDS = [
     for module in VALUES
     for kind in vars(module).values()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
+    if kind is not ScoredLayers  # no result, so no file has it
 ]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
