@@ -7,24 +7,23 @@ begins; its bytes are read again when needed.
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from layerprobe.errors import DataError, TaskError, option
+from layerprobe.errors import DataError, TaskError
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.files.inputs import from_home, open_regular
 from layerprobe.metrics.scores import class_influences, class_scores
 from layerprobe.names import counted
 from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
-from layerprobe.tasks.examples import Example, task_of
 from layerprobe.tasks.explored import class_view
 from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
-from layerprobe.tasks.rows import Columns, Row, TaskSource, column_names, items_of, place_of, plain_name
+from layerprobe.tasks.rows import Columns, Layout, Row, TaskSource, find_columns, items_of, plain_name
 from layerprobe.tasks.sources import split_roles
-from layerprobe.tasks.splitting import SPLITS
+from layerprobe.tasks.splitting import SPLITS, Example, task_of
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")
@@ -43,13 +42,13 @@ def recognises(path: Path) -> bool:
     """Return whether a file or folder holds images: image files, Parquet with a column of images, or paths."""
     if path.is_dir():
         if tables := _parquet_in(path):
-            return _parquet_column(tables[0]) is not None
+            return _has_images(tables[0])
         if any(file.suffix.lower() in TABLES and file.name not in METADATA for file in path.iterdir()):
             return False
         files = (file for file in itertools.islice(path.rglob("*"), INSPECTED) if is_image_file(file))
         return any(not any(map(_is_hidden, file.relative_to(path).parent.parts)) for file in files)
     if path.suffix.lower() == ".parquet" and path.is_file():
-        return _parquet_column(path) is not None
+        return _has_images(path)
     return path.suffix.lower() in TABLES and path.is_file() and _lists_images(path)
 
 
@@ -235,36 +234,22 @@ def _grid(path: Path, columns: Columns | None, format: Format | None, beside: Be
         if beside == "label" and columns is not None:
             raise TaskError(f"{path} has one folder per class: expected no columns, which are for tables")
         return _folder(path, beside)
-    in_parquet = path.suffix.lower() == ".parquet"
-    grid = read_grid(path, format).with_header()
-    header = grid.header or ()
-    images = list(filter(None, [_parquet_column(path)])) if in_parquet else _usual(header, IMAGE_NAMES)
-    names = _columns(path, header, columns, beside, images)
-    image, *others = (place_of(grid, name) for name in names)
+    grid, places = find_columns(read_grid(path, format).with_header(), columns, _LAYOUTS[beside])
+    image, *others = (place for place in places if place is not None)
     grid.check_cells(others)
-    labels = _class_names(path, names[-1]) if in_parquet and beside == "label" else {}
+    header = tuple(map(grid.column, (image, *others)))
+    labels = _class_names(path, header[-1]) if path.suffix.lower() == ".parquet" and beside == "label" else {}
     rows = tuple(
         (_image_cell(row[image], path.parent), *(labels.get(row[i], row[i]) for i in others)) for row in grid.rows
     )
-    return dataclasses.replace(grid, header=tuple(names), rows=rows, nested={})
+    return dataclasses.replace(grid, header=header, rows=rows, nested={})
 
 
-def _columns(
-    path: Path, header: Sequence[str], columns: Columns | None, beside: Beside, images: Sequence[str]
-) -> list[str]:
-    """Return the column of images and, if present, that of labels or captions."""
-    chosen, required = [] if columns is None else column_names(columns), beside == "label"
-    if len(chosen) > 2 or (required and len(chosen) == 1):
-        raise TaskError(f"expected the columns image,{beside}, got {','.join(chosen)!r}")
-    if not (image := [*chosen[:1], *images][:1]):
-        raise TaskError(
-            f"{path} has no column of images: name it with {option('columns')}; it has {', '.join(header)[:200]}"
-        )
-    usual = _usual(header, LABEL_COLUMNS if required else CAPTION_NAMES)
-    others = chosen[1:] or ([] if chosen else [name for name in usual if name != image[0]][:1])
-    if required and not others:
-        raise TaskError(f"{path} has no column of {beside}s: name it with {option('columns', f'image,{beside}')}")
-    return [*image, *others]
+_WITH_CAPTION = Layout(columns={"image": IMAGE_NAMES, "caption": CAPTION_NAMES}, lists=True)
+_LAYOUTS: dict[Beside, list[Layout]] = {
+    "label": [Layout(columns={"image": IMAGE_NAMES, "label": LABEL_COLUMNS}, lists=True)],
+    "caption": [_WITH_CAPTION, Layout(columns={"image": IMAGE_NAMES}, lists=True)],
+}
 
 
 def _folder(path: Path, beside: Beside) -> Grid:
@@ -311,20 +296,23 @@ def _class_names(path: Path, column: str) -> dict[str, str]:
     return {str(number): name for number, name in enumerate(names)}
 
 
-def _parquet_column(path: Path) -> str | None:
-    """Return the first column of images in a Parquet file; None if there is none, or it cannot be read."""
+def _has_images(path: Path) -> bool:
+    """Return whether a Parquet file has a column of images; False if it cannot be read."""
     from pyarrow import parquet, types
 
     try:
         with open_regular(path) as file:
             schema = parquet.read_schema(file)
     except Exception:  # any error of pyarrow; reading the table reports it
-        return None
-    for column in schema:
-        if types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
-            return str(column.name)
-    binary = [field.name for field in schema if types.is_binary(field.type) or types.is_large_binary(field.type)]
-    return next(iter(_usual(binary, IMAGE_NAMES)), None)
+        return False
+    return any(
+        (types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0)
+        or (
+            (types.is_binary(column.type) or types.is_large_binary(column.type))
+            and plain_name(column.name) in IMAGE_NAMES
+        )
+        for column in schema
+    )
 
 
 def _lists_images(path: Path) -> bool:
@@ -336,13 +324,7 @@ def _lists_images(path: Path) -> bool:
         return False
     cells = "".join(" " if character in ",;\t|\"'{}: " else character for character in head[-1]).split()
     keys = "".join(" " if character in ",;\t|\"'{}: \r\n\ufeff" else character for character in head[0]).split()
-    return bool(_usual(keys, IMAGE_NAMES)) and any(map(is_image_file, cells))
-
-
-def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the columns with usual names, in the order of the names."""
-    plain = {plain_name(column): column for column in columns}
-    return [plain[name] for name in names if name in plain]
+    return any(plain_name(key) in IMAGE_NAMES for key in keys) and any(map(is_image_file, cells))
 
 
 # ---- the kind ------------------------------------------------------------------------------------------

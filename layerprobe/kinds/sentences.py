@@ -26,13 +26,13 @@ from layerprobe.metrics.scores import (
 )
 from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors, decision_floors, zero_floors
 from layerprobe.tasks.cells import BINARY, detect_range, is_binary, is_number, label_cell, scale
-from layerprobe.tasks.examples import Example, example_of, parsed, task_of
 from layerprobe.tasks.explored import class_view, decision_view, score_view
 from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
+from layerprobe.tasks.loading import example_of
 from layerprobe.tasks.rows import find_columns, items_of, layouts_of
 from layerprobe.tasks.sources import data_files
-from layerprobe.tasks.splitting import with_counts
+from layerprobe.tasks.splitting import Example, parsed, task_of, with_counts
 from layerprobe.tasks.values import Task
 
 SCORE_COLUMNS = (

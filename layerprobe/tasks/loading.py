@@ -8,12 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import from_home, spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
-from layerprobe.tasks.cells import TableLog, check_left_out
-from layerprobe.tasks.examples import Example, example_of, kind_of, parsed, task_of
+from layerprobe.tasks.cells import TableLog, check_left_out, label_cell
 from layerprobe.tasks.formats import (
     Format,
     Readers,
@@ -26,7 +25,7 @@ from layerprobe.tasks.formats import (
     read_grid,
     read_lines,
 )
-from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, Kind, detect_kind
 from layerprobe.tasks.rows import (
     Columns,
     ItemT,
@@ -35,6 +34,7 @@ from layerprobe.tasks.rows import (
     TaskSource,
     layouts_of,
     place_of,
+    plain_name,
     read_alike,
     read_rows,
     text_columns,
@@ -42,15 +42,17 @@ from layerprobe.tasks.rows import (
 from layerprobe.tasks.sources import Data, grids_of, hub_grids, is_on_hub
 from layerprobe.tasks.splitting import (
     MIN_EXAMPLES,
-    RATIOS,
     SPLITS,
+    Example,
     Whole,
     check_ratios,
+    parsed,
+    task_of,
     with_all_splits,
     with_counts,
     without_overlaps,
 )
-from layerprobe.tasks.values import Items, Task, TaskSettings, TextFile
+from layerprobe.tasks.values import RATIOS, Items, Task, TaskSettings, TextFile
 
 
 def checked_splits(
@@ -252,6 +254,29 @@ def _task_of_tables(source: TaskSource, kind: str | None) -> Task:
         notes=notes,
         warnings=warnings,
     )
+
+
+def example_of(row: Row) -> Example:
+    """Return the example of a row: one text or two, and the target."""
+    first, *second, cell = row.texts()
+    return Example(first=first, second=second[0] if second else None, cell=cell, place=row.place)
+
+
+def kind_of(rows: Sequence[Example], column: str) -> str:
+    """Return the kind of task that rows belong to.
+
+    Many whole numbers are classes or values: TaskError if the name of their column does not decide.
+    """
+    cells, pairs = {label_cell(row.cell) for row in rows}, any(row.second is not None for row in rows)
+    kind = KINDS[detect_kind((row.cell for row in rows), pairs=pairs)]
+    named = plain_name(column) in {*kind.target_columns} - {*LABEL_COLUMNS}
+    if cells and not (pairs or kind.labelled or named) and all(cell.lstrip("+-").isdecimal() for cell in cells):
+        labelled = next(one for one in KINDS.usable().values() if one.labelled and not (one.pairs or one.loader))
+        raise TaskError(
+            f"the {len(cells)} different whole numbers of the target could be classes or values: say which, with "
+            f"{option('kind', labelled.name)} or {option('kind', kind.name)}"
+        )
+    return kind.name
 
 
 def _primary_warnings(task: Task) -> Iterator[str]:

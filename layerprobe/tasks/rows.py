@@ -27,8 +27,7 @@ from layerprobe.tasks.formats import (
 )
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS
 from layerprobe.tasks.sources import grid_of, grids_of, hub_grids, is_on_hub, split_files
-from layerprobe.tasks.splitting import RATIOS
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.values import RATIOS, TaskSettings
 
 ItemT = TypeVar("ItemT")
 

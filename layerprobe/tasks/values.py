@@ -23,6 +23,8 @@ from layerprobe.tasks.cells import plain
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
 
+RATIOS = (0.8, 0.1, 0.1)
+"""Shares of train, validation and test, if splits are drawn."""
 TextSplit = Literal["all", "train", "validation", "test"]
 """A split, or all of them."""
 
