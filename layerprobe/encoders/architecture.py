@@ -28,7 +28,7 @@ from transformers import (
 
 from layerprobe.encoders.batching import Batch, difference, read_by_model
 from layerprobe.encoders.failures import model_errors
-from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
+from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError, option
 from layerprobe.files.images import Modality
 from layerprobe.process import MAKING_MODELS, silence_if
 from layerprobe.rng import Undrawn
@@ -241,6 +241,39 @@ def pooler_option(model_class: type | None) -> dict[str, bool]:
     if model_class is not None and "add_pooling_layer" in inspect.signature(model_class).parameters:
         return {"add_pooling_layer": False}
     return {}
+
+
+@cache_text
+def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
+    """Return `position_limit` for a configuration, without making the model's weights."""
+    with torch.device("meta"):
+        return position_limit(empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code))
+
+
+def position_limit(model: PreTrainedModel) -> int | None:
+    """Return the number of positions of a model; None if it has no limit."""
+    positions = None
+    with contextlib.suppress(NotImplementedError):  # XLNet's configuration raises this: it has no limit
+        positions = getattr(model.config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        # RoBERTa and models like it count positions from the one after padding
+        tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
+        paddings = [table.padding_idx for table in tables]
+        return positions - max((index + 1 for index in paddings if index is not None), default=0)
+    return None
+
+
+def refuse_kernels(config: PreTrainedConfig, name: str) -> None:
+    """Raise ModelError if a configuration requests attention code from the hub that was not allowed."""
+    parts = (config, *(getattr(config, part) for part in getattr(config, "sub_configs", ()) if hasattr(config, part)))
+    for part in parts:
+        attention = getattr(part, "_attn_implementation", None)
+        if isinstance(attention, str) and "/" in attention:
+            raise ModelError(
+                f"{name} requests attention code from {attention}: review it, then allow it with "
+                f"{option('trust_remote_code', True)}, "
+                "or remove it from config.json"
+            )
 
 
 @cache_text

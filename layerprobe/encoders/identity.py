@@ -15,22 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.architecture import (
     blocks_first,
-    cache_text,
     check_blocks,
     check_supported,
     count_blocks,
-    empty_model,
     known_class,
+    known_positions,
     modality,
+    position_limit,
+    refuse_kernels,
     tower_configs,
     truncated_configs,
 )
@@ -68,9 +67,16 @@ from layerprobe.encoders.recipe import (
     use_lower_case,
     with_end_token,
 )
-from layerprobe.encoders.vocabulary import config_with_tokens, is_far_smaller, read_whole, with_tokens
+from layerprobe.encoders.vocabulary import (
+    config_with_tokens,
+    is_far_smaller,
+    read_whole,
+    tokenizer_digest,
+    usable,
+    with_tokens,
+)
 from layerprobe.errors import DataError, ModelError, option, unreliable
-from layerprobe.files.atomic import SUMS, file_sha256, folder_problems, known_sha256
+from layerprobe.files.atomic import SUMS, folder_problems, known_sha256
 from layerprobe.files.images import Modality, Readable, pillow
 from layerprobe.files.inputs import is_path
 from layerprobe.names import is_generic, short_name
@@ -78,8 +84,6 @@ from layerprobe.process import silence_if, use_one_thread_if_forked
 
 logger = logging.getLogger(__name__)
 
-# Without files, transformers 5 makes a tokenizer of special tokens and at most two others.
-FEWEST_WORDS = 3
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 ADAPTER_SETTINGS = "adapter_config.json"
 MERGE = "merge it into the weights, with peft's merge_and_unload(), and save that model"
@@ -246,7 +250,7 @@ class Resolved:
         if self.modality != "text":
             raise ModelError(f"expected a text model to remove tokens from, got {self.label}, which reads images")
         cut, n_tokens = with_tokens(self.tokenizer, tokens, name=self.name), len(self.tokenizer.get_vocab())
-        digest = hashlib.sha256(f"{_tokenizer_digest(cut)} of {self.tokenizer_digest}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{tokenizer_digest(cut)} of {self.tokenizer_digest}".encode()).hexdigest()
         read_otherwise = replace(self, tokenizer=cut, tokenizer_digest=digest, n_tokens=n_tokens)
         return read_otherwise._cut(self.whole or self.config, replace(self.asked, tokens=tuple(tokens)))
 
@@ -347,7 +351,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code, **hub}
         config = AutoConfig.from_pretrained(source, **pinned)
         if not trust_remote_code:
-            _refuse_kernels(config, name)
+            refuse_kernels(config, name)
         towers = tower_configs(config)
         if tower and tower not in towers:
             raise ModelError(f"{source} has no separate {tower} tower: use its name without {name[-len(tower) - 1 :]}")
@@ -374,7 +378,7 @@ def _resolved_by_name(model: Model, read_as: Modality | None) -> Resolved:
         revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
+        tokenizer_digest=tokenizer_digest(tokenizer),
         pinned=pinned,
         modality=reads,
         towers=() if tower else tuple(towers),
@@ -399,7 +403,7 @@ def _with_adapter(model: Model, root: str, folder: Path, adapted: tuple[str, str
         asked=_named(model, root),
         revision=adapted_revision(bare.revision, folder),
         tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
+        tokenizer_digest=tokenizer_digest(tokenizer),
         recipe=recipe,
         adapter=folder,
     )
@@ -419,7 +423,7 @@ def _text_reader(model: Model, source: str, root: str, pinned: dict[str, Any], d
     """Return the tokenizer in a folder or a repository, and the recipe of the configuration beside it."""
     name = model.full_name
     files, how = "tokenizer.json or a vocabulary file", pinned | model.processor_kwargs
-    tokenizer = _usable(name, _from_pretrained(AutoTokenizer, name, source, how, files))
+    tokenizer = usable(name, _from_pretrained(AutoTokenizer, name, source, how, files))
     read_whole(tokenizer, partial(_beside, source, pinned))
     configured = configured_recipe(partial(_beside, root, pinned), name)
     settings = _beside(source, pinned, TOKENIZER_SETTINGS)
@@ -510,7 +514,7 @@ def _resolved_in_memory(asked: Model) -> Resolved:
     if is_image_processor(tokenizer) != (reads == "image"):
         needed = "an image processor" if reads == "image" else "a tokenizer"
         raise ModelError(f"{name} reads {reads}s: expected {needed} with it, got a {type(tokenizer).__name__}")
-    tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
+    tokenizer = tokenizer if reads == "image" else usable(name, tokenizer)
     fresh = rebuild(model, copy.deepcopy(model.config), name=name, trust_remote_code=trusted)
     content = content_digest(fresh)
     batches = batches_for(model, tokenizer, positions=position_limit(model))
@@ -528,89 +532,12 @@ def _resolved_in_memory(asked: Model) -> Resolved:
         revision=f"{content}-{behaviour}",
         config=copy.deepcopy(model.config),
         tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
+        tokenizer_digest=tokenizer_digest(tokenizer),
         pinned={"revision": None, "trust_remote_code": trusted},
         loaded=model,
         modality=reads,
         recipe=recipe,
     )
-
-
-def _usable(name: str, tokenizer: Any) -> Any:
-    """Return a tokenizer that can pad; raise ModelError if it has no words."""
-    if not isinstance(tokenizer.model_max_length, int | float):
-        raise ModelError(
-            f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
-        )
-    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
-    if len(words) < FEWEST_WORDS:
-        raise ModelError(
-            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
-        )
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    return tokenizer
-
-
-@cache_text
-def known_positions(config: PreTrainedConfig, *, trust_remote_code: bool) -> int | None:
-    """Return `position_limit` for a configuration, without making the model's weights."""
-    with torch.device("meta"):
-        return position_limit(empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code))
-
-
-def position_limit(model: PreTrainedModel) -> int | None:
-    """Return the number of positions of a model; None if it has no limit."""
-    positions = None
-    with contextlib.suppress(NotImplementedError):  # XLNet's configuration raises this: it has no limit
-        positions = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa and models like it count positions from the one after padding
-        tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
-        paddings = [table.padding_idx for table in tables]
-        return positions - max((index + 1 for index in paddings if index is not None), default=0)
-    return None
-
-
-def _tokenizer_digest(tokenizer: Any) -> str:
-    """Return a sha256 of everything that determines a model's input tokens or pixels."""
-    if is_image_processor(tokenizer):
-        settings = {name: value for name, value in tokenizer.to_dict().items() if not name.startswith("_")}
-        text = json.dumps([type(tokenizer).__name__, settings], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
-    else:
-        rules = json.loads(backend.to_str())
-        rules.pop("truncation", None), rules.pop("padding", None)  # overwritten by every call
-    names = ("model_max_length", "truncation_side", "padding_side", "model_input_names")
-    settings = {name: getattr(tokenizer, name) for name in names}
-    text = json.dumps([rules, tokenizer.special_tokens_map, settings], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tokenizer in Python; for files the content, not the path."""
-    places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
-    settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
-    files = {k: value for k, value in settled.items() if k.endswith("_file")}
-    return settled | {
-        k: file_sha256(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
-    }
-
-
-def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
-    """Raise ModelError if a configuration requests attention code from the hub that was not allowed."""
-    parts = (config, *(getattr(config, part) for part in getattr(config, "sub_configs", ()) if hasattr(config, part)))
-    for part in parts:
-        attention = getattr(part, "_attn_implementation", None)
-        if isinstance(attention, str) and "/" in attention:
-            raise ModelError(
-                f"{name} requests attention code from {attention}: review it, then allow it with "
-                f"{option('trust_remote_code', True)}, "
-                "or remove it from config.json"
-            )
 
 
 def folder_digest(folder: Path) -> str:

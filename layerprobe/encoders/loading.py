@@ -1,6 +1,5 @@
 """From a located model to a loaded encoder, checked at its first use, here or in workers. Knows no job."""
 
-import contextlib
 import copy
 import gc
 import logging
@@ -26,6 +25,7 @@ from layerprobe.encoders.architecture import (
     known_class,
     model_with_blocks,
     pooler_option,
+    position_limit,
     refusal,
 )
 from layerprobe.encoders.batching import (
@@ -48,15 +48,7 @@ from layerprobe.encoders.encoder import (
     tokenize_for,
 )
 from layerprobe.encoders.failures import WEIGHT_FILES, model_errors, one_line_errors, quiet_transformers
-from layerprobe.encoders.identity import (
-    MERGE,
-    ModelLike,
-    Resolved,
-    adapted_revision,
-    folder_digest,
-    position_limit,
-    resolve,
-)
+from layerprobe.encoders.identity import MERGE, ModelLike, Resolved, adapted_revision, folder_digest, resolve
 from layerprobe.encoders.in_memory import content_digest, rebuild
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
 from layerprobe.encoders.vocabulary import keep_tokens
@@ -92,7 +84,7 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         raise ModelError(
             f"expected dtype bfloat16 or float16 with attn {attn}, which does not support float32, got {options.dtype}"
         )
-    checkpoint = resolve(source)
+    checkpoint = source if isinstance(source, Resolved) else resolve(source)
     config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
@@ -268,19 +260,11 @@ def _copy_loaded(checkpoint: Resolved, config: PreTrainedConfig) -> PreTrainedMo
     return copy.deepcopy(shared).requires_grad_(True).float()
 
 
-def _config_in_cache(source: str, revision: str | None) -> Path | None:
-    """Return the path of a downloaded model's configuration in the hub's cache."""
-    path: Any = None
-    with contextlib.suppress(ValueError):  # not a valid name on the hub
-        path = try_to_load_from_cache(source, "config.json", revision=revision)
-    return Path(path) if isinstance(path, str) else None
-
-
 def _check_downloaded(name: str, source: str, revision: str | None) -> None:
     """Raise ModelError if weights in the hub's cache do not match the sha256 in their file name."""
-    config = _config_in_cache(source, revision)
-    for pattern in WEIGHT_FILES if config else ():
-        for file in Path(config or "").parent.glob(pattern):
+    config = try_to_load_from_cache(source, "config.json", revision=revision)
+    for pattern in WEIGHT_FILES if isinstance(config, str) else ():
+        for file in Path(str(config)).parent.glob(pattern):
             blob = file.resolve()
             if re.fullmatch("[0-9a-f]{64}", blob.name) and known_sha256(blob) != blob.name:
                 raise ModelError(

@@ -199,11 +199,6 @@ class Model:
         parts += [] if self.tokens is None else [counted(len(self.tokens), "token")]
         return f"{self.full_name} ({'; '.join(parts)})" if parts else self.full_name
 
-    def changed(self, usual: "Model | None" = None) -> dict[str, str]:
-        """Return the settings that differ from the usual ones, without storage locations."""
-        values = {name: getattr(self, name) for name in OPTIONS if name not in ("cache_dir", "token")}
-        return {name: str(value) for name, value in values.items() if value != getattr(usual or DEFAULTS, name)}
-
     @classmethod
     def of(cls, model: Any, like: "Model") -> "Model":
         """Return `model` as a `Model`; names and folders are loaded and run like `like`."""

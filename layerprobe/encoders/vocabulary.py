@@ -1,4 +1,4 @@
-"""A smaller vocabulary: a tokenizer with only some tokens, and a model with only their embeddings.
+"""Tokenizers: what identifies one, and one with only some tokens, with a model that has only their embeddings.
 
 Knows the rules of fast tokenizers (WordPiece, Unigram, BPE) and embedding tables; callers choose the tokens to
 keep. Ids are renumbered in order. A text whose tokens are all kept is tokenised as before: WordPiece takes the
@@ -7,6 +7,7 @@ all intermediate tokens are kept, see `path_to`. A removed token is spelt with s
 """
 
 import copy
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -18,10 +19,13 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.batching import Batch, difference, read_by_model
+from layerprobe.encoders.batching import Batch, difference, is_image_processor, read_by_model
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.files.atomic import file_sha256
 from layerprobe.names import counted
 
+# Without files, transformers 5 makes a tokenizer of special tokens and at most two others.
+FEWEST_WORDS = 3
 WHOLE = "whole_tokenizer"
 """A tokenizer's setting for the file of its original vocabulary, which shows how many tokens texts are missing.
 
@@ -215,6 +219,53 @@ def is_far_smaller(tokenizer: Any, config: PreTrainedConfig) -> bool:
     """
     n_tokens = max(tokenizer.get_vocab().values(), default=0) + 1
     return 1000 <= n_tokens < _LEAST_KNOWN * (getattr(config, "vocab_size", None) or 0)
+
+
+# ---- any tokenizer ---------------------------------------------------------------------------------------
+
+
+def usable(name: str, tokenizer: Any) -> Any:
+    """Return a tokenizer that can pad; raise ModelError if it has no words."""
+    if not isinstance(tokenizer.model_max_length, int | float):
+        raise ModelError(
+            f"the tokenizer of {name} has model_max_length {tokenizer.model_max_length!r}: expected a number of tokens"
+        )
+    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
+    if len(words) < FEWEST_WORDS:
+        raise ModelError(
+            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Return a sha256 of everything that determines a model's input tokens or pixels."""
+    if is_image_processor(tokenizer):
+        settings = {name: value for name, value in tokenizer.to_dict().items() if not name.startswith("_")}
+        text = json.dumps([type(tokenizer).__name__, settings], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
+    else:
+        rules = json.loads(backend.to_str())
+        rules.pop("truncation", None), rules.pop("padding", None)  # overwritten by every call
+    names = ("model_max_length", "truncation_side", "padding_side", "model_input_names")
+    settings = {name: getattr(tokenizer, name) for name in names}
+    text = json.dumps([rules, tokenizer.special_tokens_map, settings], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a tokenizer in Python; for files the content, not the path."""
+    places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
+    settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
+    files = {k: value for k, value in settled.items() if k.endswith("_file")}
+    return settled | {
+        k: file_sha256(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
+    }
 
 
 # ---- models ----------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from layerprobe.checks import one_layer
-from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class
+from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class, position_limit
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.engines import check_int8
-from layerprobe.encoders.identity import ModelLike, Resolved, position_limit, resolve
+from layerprobe.encoders.identity import ModelLike, Resolved, resolve
 from layerprobe.encoders.loading import NO_LIMIT, load
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription, split_name
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_similarity, sentence_model

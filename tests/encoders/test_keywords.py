@@ -48,7 +48,6 @@ def test_the_token_is_kept_nowhere(tmp_path: Path) -> None:
     files = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
     for text in (
         repr(model),
-        str(model.changed()),
         to_json(embeddings.model),
         to_json(replace(model, cache_dir=None)),
         str(embeddings.settings),
