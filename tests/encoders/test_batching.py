@@ -23,36 +23,17 @@ BUDGETS = st.integers(1, 200)
 
 
 @given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
-def test_every_row_is_in_one_batch(lengths: list[int], budget: int, same_length: bool) -> None:
-    batches = list(token_batches(lengths, budget=budget, same_length=same_length))
-    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
-    assert all(batches)
-
-
-@given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
-def test_batches_keep_the_budget_unless_a_text_alone_exceeds_it(
+def test_batches_have_every_row_once_longest_first_and_are_full_within_the_budget(
     lengths: list[int], budget: int, same_length: bool
 ) -> None:
-    for batch in token_batches(lengths, budget=budget, same_length=same_length):
-        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= budget
-
-
-@given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
-def test_longest_texts_come_first(lengths: list[int], budget: int, same_length: bool) -> None:
-    order = [lengths[row] for batch in token_batches(lengths, budget=budget, same_length=same_length) for row in batch]
-    assert order == sorted(lengths, reverse=True)
-
-
-@given(lengths=LENGTHS, budget=BUDGETS)
-def test_batches_of_one_length_need_no_padding(lengths: list[int], budget: int) -> None:
-    for batch in token_batches(lengths, budget=budget, same_length=True):
-        assert len({lengths[row] for row in batch}) == 1
-
-
-@given(lengths=LENGTHS, budget=BUDGETS)
-def test_batches_are_full(lengths: list[int], budget: int) -> None:
-    batches = list(token_batches(lengths, budget=budget))
-    for batch in batches[:-1]:
+    batches = list(token_batches(lengths, budget=budget, same_length=same_length))
+    rows = [row for batch in batches for row in batch]
+    assert sorted(rows) == list(range(len(lengths)))
+    assert [lengths[row] for row in rows] == sorted(lengths, reverse=True)
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
+        assert not same_length or len({lengths[row] for row in batch}) == 1
+    for batch in [] if same_length else batches[:-1]:
         assert (len(batch) + 1) * lengths[batch[0]] > budget
 
 

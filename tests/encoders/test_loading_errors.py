@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
+from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 from safetensors.torch import load_file, save_file
 
 from layerprobe.encoders import failures
@@ -16,7 +18,7 @@ from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
-from tests.models import save_tiny
+from tests.models import save_tiny, tiny_model
 
 Saved = Callable[[str], Path]
 
@@ -50,6 +52,48 @@ def test_no_such_folder(name: str) -> None:
     assert_one_line(name, f"there is no folder {name}: expected a folder with a checkpoint, or a hub id")
 
 
+def change_length(folder: Path) -> None:
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": "x"}))
+
+
+TABLE = "embeddings.word_embeddings.weight"
+DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no configuration": (
+        lambda folder: (folder / "config.json").unlink(),
+        "has no config.json: expected a Hugging Face checkpoint",
+    ),
+    "attention code of others": (
+        lambda folder: change_config(folder, _attn_implementation="kernels-community/attention"),
+        "requests attention code from kernels-community/attention: review it, then allow it with --tr",
+    ),
+    "lists in lists": (
+        lambda folder: (folder / "config.json").write_text("[" * 100_000 + "]" * 100_000),
+        "cannot be loaded",
+    ),
+    "a length": (change_length, "has model_max_length 'x': expected a number of tokens"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        r"has no weights: expected model\.safetensors or pytorch_model\.bin in it",
+    ),
+    "missing weights": (
+        lambda folder: change_weights(folder, lambda all_: {k: w for k, w in all_.items() if ".layer.1." not in k}),
+        r"lacks 16 of its weights \(such as encoder\.layer\.1\.attention\.output.*expected a complete encoder",
+    ),
+    "another shape": (
+        lambda folder: change_weights(folder, lambda all_: {**all_, TABLE: torch.zeros(7, 16)}),
+        rf"has 1 of its weights in another shape \(such as {TABLE}\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_checkpoint_is_one_line(damage: str, folder: Path) -> None:
+    change, message = DAMAGED[damage]
+    change(folder)
+    assert_one_line(folder, message)
+
+
 @pytest.mark.parametrize("offline", [True, False])
 def test_offline_is_what_the_hub_takes_for_it(offline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "false")
@@ -57,50 +101,10 @@ def test_offline_is_what_the_hub_takes_for_it(offline: bool, monkeypatch: pytest
     assert ("(HF_HUB_OFFLINE is set)" in failures.explanation("org/model", ConnectionError())) == offline
 
 
-def test_no_configuration(folder: Path) -> None:
-    (folder / "config.json").unlink()
-    assert_one_line(folder, "has no config.json: expected a Hugging Face checkpoint")
-
-
 def test_a_folder_that_hides_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "model" / "logs").mkdir(parents=True)
     assert_one_line("org/model", r"no config.json \(it hides the Hub's model of that name\): expected a Hug")
-
-
-def test_a_configuration_that_asks_for_code_of_others(folder: Path) -> None:
-    change_config(folder, _attn_implementation="kernels-community/attention")
-    assert_one_line(
-        folder, "requests attention code from kernels-community/attention: review it, then allow it with --tr"
-    )
-
-
-def test_a_length_that_is_no_number(folder: Path) -> None:
-    file = folder / "tokenizer_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": "x"}))
-    assert_one_line(folder, "has model_max_length 'x': expected a number of tokens")
-
-
-def test_a_configuration_of_lists_in_lists(folder: Path) -> None:
-    (folder / "config.json").write_text("[" * 100_000 + "]" * 100_000)
-    assert_one_line(folder, "cannot be loaded")
-
-
-def test_no_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    assert_one_line(folder, r"has no weights: expected model\.safetensors or pytorch_model\.bin in it")
-
-
-def test_missing_weights_are_named_not_made_up(folder: Path) -> None:
-    change_weights(folder, lambda weights: {name: w for name, w in weights.items() if ".layer.1." not in name})
-    message = r"lacks 16 of its weights \(such as encoder\.layer\.1\.attention\.output.*expected a complete encoder"
-    assert_one_line(folder, message)
-
-
-def test_weights_of_another_shape_are_named(folder: Path) -> None:
-    name = "embeddings.word_embeddings.weight"
-    change_weights(folder, lambda weights: {**weights, name: torch.zeros(7, 16)})
-    assert_one_line(folder, rf"has 1 of its weights in another shape \(such as {name}\)")
 
 
 def test_a_missing_pooler_is_no_error(folder: Path) -> None:
@@ -199,3 +203,28 @@ def test_modules_that_are_no_list_of_modules_are_refused_with_the_remedy(tmp_pat
     (tmp_path / "modules.json").write_text(modules)
     with pytest.raises(ModelError, match="modules, each with a type and a path below the model's folder; fix or"):
         resolve(str(tmp_path))
+
+
+def test_weights_that_changed_after_the_model_was_resolved_are_refused(folder: Path, tmp_path: Path) -> None:
+    checkpoint = resolve(Model(str(folder)))
+    load_encoder(checkpoint)
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    tiny_model("bert", seed=1).save_pretrained(folder)
+    with pytest.raises(ModelError, match="were changed during use: restart with a copy"):
+        load_encoder(checkpoint)
+    load_encoder(resolve(Model(str(folder))))
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    load_encoder(checkpoint)
+
+
+def test_no_message_has_the_user_and_password_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "http://me:s3cr%2Fet@127.0.0.1:80"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    with (
+        pytest.raises(ModelError, match=r"the answer at http://127\.0\.0\.1:80 does not come from the hub") as caught,
+        failures.one_line_errors("org/model"),
+    ):
+        raise OfflineModeIsEnabled(address) from FileMetadataError()
+    of_others = failures.first_sentence(ValueError(f"no answer from {address}"))
+    assert of_others.startswith("no answer from http://127.0.0.1:")
+    assert "s3cr" not in str(caught.value) + of_others

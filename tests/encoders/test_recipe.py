@@ -1,6 +1,5 @@
 """How texts become embeddings where nobody says: by the model's own configuration, or by how it reads."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -37,13 +36,6 @@ from tests.models import (
 
 WORDS = {word: i for i, word in enumerate(VOCABULARY)}
 CAUSAL = {"gpt2", "llama", "qwen3"}
-DECODERS = {
-    "mistral": {**SIZES, **ROTARY},
-    "qwen2": {**SIZES, **ROTARY},
-    "gemma": {**SIZES, **ROTARY, "head_dim": 8},
-    "gpt_neox": SIZES,
-    "mamba": {**SIZES, "state_size": 4},
-}
 
 
 def without_end(**options: str) -> PreTrainedTokenizerFast:
@@ -81,11 +73,6 @@ def test_decoders_are_told_by_how_they_read(name: str) -> None:
     assert default_recipe(AutoConfig.for_model(kind, **settings)).causal == (name in CAUSAL)
 
 
-@pytest.mark.parametrize("kind", DECODERS)
-def test_decoders_of_other_shapes(kind: str) -> None:
-    assert default_recipe(AutoConfig.for_model(kind, **DECODERS[kind])).causal
-
-
 LARGE = {
     "bloom": ({"hidden_size": 4096, "n_layer": 30, "n_head": 32, "vocab_size": 250880}, True),
     "qwen3": (
@@ -93,12 +80,8 @@ LARGE = {
         | {"head_dim": 128, "num_hidden_layers": 36, "is_causal": False},
         False,
     ),
-    "falcon_mamba": ({"hidden_size": 4096, "num_hidden_layers": 64}, True),
     "mamba2": ({"hidden_size": 4096, "num_heads": 128, "n_groups": 8, "num_hidden_layers": 64}, True),
-    "mpt": ({"d_model": 4096, "n_heads": 32, "n_layers": 32}, True),
     "codegen": ({"n_embd": 6144, "n_layer": 34, "n_head": 24, "rotary_dim": 64}, True),
-    "llama": ({"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}, True),
-    "mistral": ({"hidden_size": 4096, "intermediate_size": 14336, "is_causal": False}, False),
     "mixtral": ({"hidden_size": 4096, "intermediate_size": 14336}, True),
     "xlm-roberta-xl": ({"hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48}, False),
 }
@@ -122,6 +105,13 @@ def test_a_small_vocabulary_is_tried(name: str, size: int) -> None:
     assert (recipe.causal, recipe.untried) == (name in CAUSAL, "")
 
 
+def test_the_direction_depends_on_neither_vocabulary_nor_attention_of_a_gpu_but_on_a_setting() -> None:
+    config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**6, "pad_token_id": 10**5})
+    config._attn_implementation = "flash_attention_2"
+    assert default_recipe(config).causal
+    assert default_recipe(AutoConfig.for_model("bert", **SIZES, is_decoder=True)).causal
+
+
 def test_every_kind_of_block_is_tried() -> None:
     """The first blocks of a model may read from left to right where a later one does not."""
     sizes = SIZES | ROTARY | {"conv_L_cache": 3, "num_hidden_layers": 4}
@@ -143,16 +133,6 @@ def test_what_cannot_be_tried_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     (warning,) = extract(checkpoint, list(TEXTS)).warnings
     assert warning.endswith("mean pooling, because the test of its reading direction failed (no room for it)")
     assert extract(Model(folder, pooling="last", cache_dir=tmp_path / "store"), list(TEXTS)).pooling == "last"
-
-
-def test_a_large_vocabulary_takes_little() -> None:
-    config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**6, "pad_token_id": 10**5})
-    assert default_recipe(config).causal
-
-
-def test_a_bert_that_is_a_decoder_is_one() -> None:
-    assert not default_recipe(AutoConfig.for_model("bert", **SIZES)).causal
-    assert default_recipe(AutoConfig.for_model("bert", **SIZES, is_decoder=True)).causal
 
 
 def test_the_end_token_is_appended_once() -> None:
@@ -230,31 +210,6 @@ def test_padding_on_either_side_is_the_same(name: str, pooling: str, tmp_path: P
     np.testing.assert_array_equal(*layers)
 
 
-def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
-    checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
-    assert checkpoint.settled == given(checkpoint, Model(pooling="mean", prompt="")).settled
-    assert checkpoint.recipe.notes("mean", "") == []
-    checks = check_model(given(tmp_path / "model", Model(device="cpu"))).checks
-    assert "read with" not in {check.name for check in checks}
-
-
-@pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])
-def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, pooling: str, tmp_path: Path) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    model = save_tiny(
-        name, tmp_path / "model", tokenizer=without_end(padding_side="left" if name == "llama" else "right")
-    )
-    sentence_transformer(model, pooling, prompts={"query": "a b ", "document": ""}, default_prompt_name="query")
-    whole = library.SentenceTransformer(str(model), device="cpu")
-    expected = whole.encode(TEXTS)
-    for source in (model, whole):
-        found = extract(given(source, Model(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
-        last = found.layer(N_BLOCKS)
-        np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
-        message = f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', from its sentence-transformers"
-        assert any(message in warning for warning in found.warnings)
-
-
 def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
     model = sentence_transformer(
         save_tiny("bert", tmp_path / "model"), "cls", prompts={"q": "a "}, default_prompt_name="q"
@@ -262,22 +217,9 @@ def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
     checkpoint = resolve(model)
     by_folder, by_user = (given(checkpoint, each).settled for each in (Model(), Model(pooling="mean", prompt="")))
     assert (by_folder.pooling, by_folder.prompt) == ("cls", "a ")
+    note = "cls pooling and the prompt 'a ', from its sentence-transformers configuration"
+    assert checkpoint.recipe.notes("cls", "a ") == [note]
     assert (by_user.pooling, by_user.prompt) == ("mean", "")
-
-
-def test_texts_are_cut_where_the_folder_says(tmp_path: Path) -> None:
-    """As sentence-transformers cuts them, and as the model that is exported does; further on where the user says so."""
-    library = pytest.importorskip("sentence_transformers")
-    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "mean")
-    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6, "do_lower_case": False}))
-    text = "a b c d e f g h a b c d"
-    whole = library.SentenceTransformer(str(model), device="cpu")
-    store = Model(cache_dir=tmp_path / "store", device="cpu")
-    last = extract(given(model, store), [text]).layer(N_BLOCKS)[0]
-    np.testing.assert_allclose(last / np.linalg.norm(last), whole.encode(text), atol=1e-5)
-    np.testing.assert_allclose(last, extract(given(whole, store), [text]).layer(N_BLOCKS)[0], atol=1e-5)
-    further = extract(given(model, dataclasses.replace(store, max_length=14)), [text]).layer(N_BLOCKS)[0]
-    assert np.abs(further - last).max() > 1e-3
 
 
 def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(tmp_path: Path) -> None:
@@ -323,12 +265,6 @@ def test_a_decoder_in_memory_is_one_while_it_is_trained(tmp_path: Path) -> None:
     assert checkpoint.tokenizer_digest == resolve(folder).tokenizer_digest
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_attention_of_a_gpu_alone_is_no_matter() -> None:
-    config = AutoConfig.for_model("llama", **SIZES, **ROTARY)
-    config._attn_implementation = "flash_attention_2"
-    assert default_recipe(config).causal
 
 
 def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: 
 
 def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: Path, options: Model) -> None:
     texts = words(9)
-    for name in ("extraction.embeddings", "store.store"):
+    for name in ("extraction.embeddings", "tasks.quality", "store.store"):
         monkeypatch.setattr(f"layerprobe.{name}.sample_ids", lambda texts: np.zeros(len(texts), dtype=np.uint64))
     assert distinct_texts([*texts, *texts]) == tuple(texts)
     assert extract(given(model, options), texts).rows(texts[::-1]).tolist() == list(range(9))[::-1]
