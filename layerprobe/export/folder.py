@@ -210,14 +210,14 @@ LEAST = 0.9
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
 _ADVICE = "choose another folder for the export"
 
-Found = tuple[float, bool, tuple[Int8File, ...]]
+Verified = tuple[float, bool, tuple[Int8File, ...]]
 """The largest difference of any feature of an embedding after reloading, 0 .. 1e-5, whether embeddings by
 sentence-transformers were compared as well, and the 8-bit graphs."""
 
 
 def write_checkpoint(
     encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: Callable[..., str], overwrite: bool = False
-) -> Found:
+) -> Verified:
     """Write the encoder truncated at `layer` as a folder: complete and verified at `out`, or not at all.
 
     The encoder is on a CPU in float32, with its final norm if it has one; `card` returns the text of README.md,

@@ -196,7 +196,7 @@ def windowed(
     )
 
 
-_Row = tuple[NDArray[np.int32], NDArray[np.uint8] | None, NDArray[np.int32], int, int]
+_Window = tuple[NDArray[np.int32], NDArray[np.uint8] | None, NDArray[np.int32], int, int]
 """A window: token ids, types, characters of the context, the token of no answer, and the number of its question."""
 
 
@@ -213,7 +213,7 @@ def _cut(tokenizer: Any, questions: Sequence[str], longest: int) -> list[str]:
 
 def _part(
     tokenizer: Any, questions: Sequence[str], contexts: Sequence[str], limit: int, stride: int, types: bool, first: int
-) -> list[_Row]:
+) -> list[_Window]:
     encoded = tokenizer(
         list(questions),
         list(contexts),

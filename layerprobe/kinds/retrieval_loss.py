@@ -20,7 +20,7 @@ from layerprobe.kinds.retrieval import RetrievalItems, closest_documents, listed
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.scoring.score import layer_scores, naming_layer
 from layerprobe.scoring.values import LayerScores
-from layerprobe.tasks.evaluation import Evaluation, Rows, evaluate_outputs
+from layerprobe.tasks.evaluation import Evaluation, RowsOf, evaluate_outputs
 from layerprobe.tasks.values import Items, Task, TextSplit
 
 SCALE = 20.0
@@ -107,7 +107,7 @@ def untrained_retrieval(checkpoint: Resolved, task: Task, *, split: TextSplit) -
     return replace(scores, by_item=by_item)
 
 
-def closest(values: NDArray[np.float32], rows: Rows, items: RetrievalItems) -> NDArray[np.float64]:
+def closest(values: NDArray[np.float32], rows: RowsOf, items: RetrievalItems) -> NDArray[np.float64]:
     """Return the closest documents of every query by (text, width) embeddings, see `closest_documents`."""
     queries, documents = (rows(texts) for texts in (items.query_texts, items.document_texts))
     units = items.ranking == "cosine"

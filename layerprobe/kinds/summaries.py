@@ -28,7 +28,7 @@ from layerprobe.metrics.scores import mean_influences
 from layerprobe.names import counted
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.tasks.cells import TableLog, UnusableRowError
-from layerprobe.tasks.evaluation import Rows
+from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.formats import first_columns
 from layerprobe.tasks.kind import Kind, Learning
@@ -231,7 +231,7 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
     return cosines
 
 
-def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
+def central(values: NDArray[np.float32], rows: RowsOf, items: SummaryItems, by: Centrality = "degree") -> Array:
     """Return the centrality of the sentences of all documents, from (text, width) embeddings; see `centrality`."""
     ends = np.cumsum([len(sentences) for sentences in items.documents])
     documents = np.split(values[rows(items.sentences)], ends[:-1])

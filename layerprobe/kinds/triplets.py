@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from layerprobe.metrics.scores import cosine_scores, mean_influences
 from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.cells import plain
-from layerprobe.tasks.evaluation import Rows
+from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import load_rows
@@ -55,7 +55,7 @@ class Triplets(Items):
 Array = NDArray[np.float64]
 
 
-def cosine_differences(values: NDArray[np.float32], rows: Rows, items: Triplets) -> Array:
+def cosine_differences(values: NDArray[np.float32], rows: RowsOf, items: Triplets) -> Array:
     """Return (n,) cos(anchor, positive) - cos(anchor, negative) from (text, width) embeddings."""
     anchor, positive, negative = (values[rows(side)] for side in items.sides)
     return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)

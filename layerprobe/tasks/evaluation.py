@@ -17,7 +17,7 @@ from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]
 Layer = NDArray[np.float32]
-Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+RowsOf = Callable[[Sequence[str]], NDArray[np.int64]]
 """Function from texts to their rows among the embeddings."""
 
 
@@ -102,7 +102,7 @@ def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: fl
     return 100 * jackknife_influences(score, len(gold))
 
 
-def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
+def outputs_of_layer(values: Layer, rows: RowsOf, task: Task, items: Items) -> Array:
     """Return the outputs of untrained (text, width) embeddings of a layer for items, in the form of `Kind.score`.
 
     They are the cosines of pairs, the outputs of the kind's probe, fitted on the train split, or those of
@@ -122,7 +122,7 @@ def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Arr
     return probed
 
 
-def sides_of(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
+def sides_of(values: Layer, rows: RowsOf, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second texts if there are any."""
     first, *second = (values[rows(side)] for side in items.sides)
     return first, second[0] if second else None

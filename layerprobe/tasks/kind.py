@@ -136,11 +136,6 @@ class Kind:
         return self.item or ("pair" if self.pairs else "text")
 
     @property
-    def layout(self) -> str:
-        """The columns of a file."""
-        return f"{'first,second' if self.pairs else 'text'},{'label' if self.labelled else 'score'}"
-
-    @property
     def fitted_on(self) -> Split | None:
         """The split that zero-shot scores need besides the scored one."""
         if self.zero_shot == "probe":
