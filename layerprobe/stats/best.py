@@ -13,13 +13,12 @@ error of a chosen score: Berk et al. 2013 (Annals of Statistics 41).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL
 from layerprobe.stats.crossed import (
     Links,
     crossed_errors,
@@ -76,28 +75,6 @@ def state(
     return tuple(candidates.tolist()), tuple(behind.tolist())
 
 
-def compared_with_best(
-    scores: Array,
-    covariance: Array,
-    intervals: Sequence[tuple[float, float]],
-    *,
-    level: float,
-    freedom: float,
-    least: float,
-    **about: Any,
-) -> AgainstBest:
-    """Return scores with their intervals compared with the best of them; further arguments are fields."""
-    candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
-    return AgainstBest(
-        scores=tuple(scores.tolist()),
-        intervals=tuple(intervals),
-        behind=behind,
-        candidates=candidates,
-        level=level,
-        **about,
-    )
-
-
 def against_best(
     values: Sequence[float],
     influences: ArrayLike,
@@ -125,20 +102,29 @@ def against_best(
     Returns:
         None if errors are unknown: with one item, or items that all share a text.
     """
-    check_level(level)
-    scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
+    scores = np.asarray(values, dtype=np.float64)
+    psi = np.atleast_2d(np.asarray(influences, dtype=np.float64))
     n = psi.shape[1]
     if not errors_known(n, links):
         return None
-    covariance, least, freedom = item_covariance(psi, links), least_variance(n, links), item_units(n, links) - 1
+    covariance = item_covariance(psi, links)
+    least = least_variance(n, links)
+    freedom = item_units(n, links) - 1
     errors = np.sqrt(np.maximum(np.diagonal(covariance), least))
-    plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
+    plain = float(stats.t.ppf((1 + level) / 2, freedom))
     below = np.full(len(scores), plain)
-    below[chosen] = highest_quantile(covariance, level=level, freedom=freedom, least=least)
+    below[np.argmax(scores)] = highest_quantile(covariance, level=level, freedom=freedom, least=least)
     ends = zip(values, errors.tolist(), below.tolist(), strict=True)
-    intervals = [score_ends(metric, value, error, down, plain) for value, error, down in ends]
-    about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
-    return compared_with_best(scores, covariance, intervals, floor=floor, **about)
+    candidates, behind = state(scores, covariance, level=level, freedom=freedom, least=least)
+    return AgainstBest(
+        scores=tuple(scores.tolist()),
+        intervals=tuple(score_ends(metric, value, error, down, plain) for value, error, down in ends),
+        behind=behind,
+        candidates=candidates,
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+    )
 
 
 def best_over_seeds(
@@ -174,8 +160,17 @@ def best_over_seeds(
     if errors is None:
         return None
     covariance, least, freedom = errors
-    about: dict[str, Any] = {"level": level, "freedom": freedom, "least": least, "tolerance": tolerance}
-    return compared_with_best(means, covariance, intervals, floor=floor, chosen=chosen, **about)
+    candidates, behind = state(means, covariance, level=level, freedom=freedom, least=least)
+    return AgainstBest(
+        scores=tuple(means.tolist()),
+        intervals=tuple(intervals),
+        behind=behind,
+        candidates=candidates,
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+        chosen=chosen,
+    )
 
 
 def highest_quantile(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:

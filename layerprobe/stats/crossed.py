@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from layerprobe.checks import LEVEL, check_level
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.checks import LEVEL
+from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded, find_metric
 
@@ -180,8 +180,6 @@ def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -
 
 def item_units(n: int, links: Links | None) -> float:
     """Return the number of independent items that n items are worth; same errors as `item_covariance`."""
-    if links is not None and len(links) != n:
-        raise MisalignedSamplesError(f"expected links between the {n} scored items, got {len(links)}")
     units = n if links is None else links.units
     if units <= 1:
         raise DataError(f"expected at least two items without a common text, to estimate an error, got {n}")
@@ -267,15 +265,16 @@ def crossed(
     """
     from scipy import stats  # takes a second to load
 
-    check_level(level)
-    n_seeds, value = len(values), statistics.fmean(values)
+    n_seeds = len(values)
+    value = statistics.fmean(values)
     of_seeds = statistics.variance(values) / n_seeds if n_seeds > 1 else 0.0
-    of_items, n_items, item_freedom = 0.0, None, math.inf
+    of_items = 0.0
+    n_items = None
+    item_freedom = math.inf
     if influences is not None:
         psi = np.asarray(influences, dtype=np.float64)
-        if psi.ndim != 2 or len(psi) != n_seeds:
-            raise MisalignedSamplesError(f"expected influences for each of {n_seeds} seeds, got {psi.shape}")
-        n_items, item_freedom = psi.shape[1], item_units(psi.shape[1], links) - 1
+        n_items = psi.shape[1]
+        item_freedom = item_units(n_items, links) - 1
         of_items = max(common_variance(item_covariance(psi, links)), least_variance(n_items, links) if metric else 0.0)
     elif n_seeds < 2:
         return None
@@ -326,7 +325,9 @@ def crossed_errors(
     """
     scores = np.atleast_2d(np.asarray(values, dtype=np.float64))
     k, n_seeds = scores.shape
-    of_seeds, of_items, least, item_freedom = np.zeros((k, k)), np.zeros((k, k)), 0.0, math.inf
+    of_seeds = of_items = np.zeros((k, k))
+    least = 0.0
+    item_freedom = math.inf
     if n_seeds > 1:
         left = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
         alone = np.square(left).sum(axis=1) / (n_seeds - 1)
@@ -335,9 +336,8 @@ def crossed_errors(
         return None
     if influences is not None:
         psi = np.asarray(influences, dtype=np.float64)
-        if psi.shape[:2] != scores.shape:
-            raise MisalignedSamplesError(f"expected influences on {k} scores of {n_seeds} seeds, got {psi.shape}")
-        least, item_freedom = least_variance(psi.shape[2], links), item_units(psi.shape[2], links) - 1
+        least = least_variance(psi.shape[2], links)
+        item_freedom = item_units(psi.shape[2], links) - 1
         of_items = item_covariance(psi.mean(axis=1), links)
         if n_seeds > 1:
             same = np.mean([item_covariance(psi[:, seed], links) for seed in range(n_seeds)], axis=0)
