@@ -30,10 +30,10 @@ BLOCK, NUMBERS = 1024, 2**20
 CACHED_NUMBERS = 2**18
 """Numbers at once for the mean and the norms of a layer: a copy of them fits into a processor's caches."""
 
-HELD_NUMBERS = 2**24
+DEVICE_NUMBERS = 2**24
 """Numbers at once for a layer whose rows are all on the device."""
 
-HELD_SHARE = 0.25
+DEVICE_SHARE = 0.25
 """Share of a device's free memory up to which the rows of all layers are copied once and stay there: copying them for
 every tile would take ten times as long as the products."""
 
@@ -69,7 +69,7 @@ class CentredLayer:
     """Relative spacing of the stored numbers, or of those of products if coarser."""
     varying: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
-    held: Tensor | None = None
+    on_device: Tensor | None = None
     """(samples, features) all centred and scaled rows, if a device has room for them or they are few."""
 
     @property
@@ -89,8 +89,8 @@ class CentredLayer:
 
     def rows(self, chosen: Chosen) -> Tensor:
         """Return centred and scaled rows, (rows, features), which must not be modified."""
-        if self.held is not None:
-            return self.held[chosen]
+        if self.on_device is not None:
+            return self.on_device[chosen]
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
         if self.varying is not None:
             values = values[:, self.varying]
@@ -108,15 +108,18 @@ class CentredLayer:
 
     def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
         """Return the layer with some samples, centred and scaled like all of them."""
-        return replace(self, squared_norms=self.squared_norms[rows], held=self.rows(rows))
+        return replace(self, squared_norms=self.squared_norms[rows], on_device=self.rows(rows))
 
 
 class StripReader:
     """Centred rows of a layer for tile after tile; those of the current strip are kept."""
 
     def __init__(self, layer: CentredLayer, height: int, *, keep: bool = True) -> None:
-        self._layer, self._height, self._keep = layer, height, keep
-        self._strip, self._rows = slice(0, 0), torch.empty(0)
+        self._layer = layer
+        self._height = height
+        self._keep = keep
+        self._strip = slice(0, 0)
+        self._rows = torch.empty(0)
 
     def __call__(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
         """Return the rows of both sides of a tile of `tiles`."""
@@ -126,9 +129,9 @@ class StripReader:
             self._strip = slice(rows.start, min(rows.start + self._height, self._layer.n_samples))
             self._rows = self._layer.rows(self._strip)
         within = columns.start < self._strip.stop
-        return self._kept(rows), self._kept(columns) if within else self._layer.rows(columns)
+        return self._strip_rows(rows), self._strip_rows(columns) if within else self._layer.rows(columns)
 
-    def _kept(self, rows: slice) -> Tensor:
+    def _strip_rows(self, rows: slice) -> Tensor:
         return self._rows[rows.start - self._strip.start : rows.stop - self._strip.start]
 
 
@@ -152,12 +155,13 @@ def centred_layers(
         check_same_samples(source.shape[0], sources[0][1].shape[0], name=name, other=sources[0][0])
     few = sources[0][1].shape[0] <= FEW_SAMPLES
     wide = float64 or few or any(_needs_float64(source) for _, source in sources)
-    numbers, room = sum(math.prod(source.shape) for _, source in sources), HELD_SHARE * _free_memory(device)
+    numbers = sum(math.prod(source.shape) for _, source in sources)
+    room = DEVICE_SHARE * _free_memory(device)
     # Values far outside the range of float32 overflow or vanish when squared: such layers need float64.
     for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
-        hold = numbers * dtype.itemsize <= room
-        # All are being copied while the first ones are centred.
-        held = [_all_rows(source, dtype=dtype, device=torch.device(device)) if hold else None for _, source in sources]
+        all_rows: list[Tensor | None] = [None] * len(sources)
+        if numbers * dtype.itemsize <= room:  # all are being copied while the first ones are centred
+            all_rows = [_all_rows(source, dtype=dtype, device=torch.device(device)) for _, source in sources]
         centred = [
             _centred(
                 source,
@@ -168,7 +172,7 @@ def centred_layers(
                 dtype=dtype,
                 spacing=torch.finfo(torch.float64 if float64 or _needs_float64(source) else torch.float32).eps,
             )
-            for (name, source), rows in zip(sources, held, strict=True)
+            for (name, source), rows in zip(sources, all_rows, strict=True)
         ]
         layers = [layer for layer in centred if layer is not None]
         if len(layers) == len(centred):
@@ -183,7 +187,7 @@ def _needs_float64(source: Rows) -> bool:
 
 def _centred(
     source: Rows,
-    held: Tensor | None,
+    on_device: Tensor | None,
     *,
     name: str,
     normalize: Normalize,
@@ -193,9 +197,9 @@ def _centred(
 ) -> CentredLayer | None:
     """Return the layer, or None if squares overflow or vanish in `dtype`, or its rows need float64."""
     n = source.shape[0]
-    first = _tensor(source[0:1], dtype=dtype, device=device)[0] if held is None else held[0].clone()
+    first = _tensor(source[0:1], dtype=dtype, device=device)[0] if on_device is None else on_device[0].clone()
     total = torch.zeros(len(first), dtype=torch.float64)
-    for _, block in _blocks(source, held, dtype=dtype, device=device):
+    for _, block in _blocks(source, on_device, dtype=dtype, device=device):
         total += (block - first).sum(dim=0).cpu()
         if not torch.isfinite(total).all():
             check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
@@ -203,9 +207,10 @@ def _centred(
     # Arrays as short as a row are computed on the CPU: on a device, starting takes longer than computing.
     mean = (first.cpu().double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
-    norms, there = torch.empty(n, dtype=torch.float64), mean.to(device)
-    for rows, block in _blocks(source, held, dtype=dtype, device=device):
-        centred_block = block - there
+    norms = torch.empty(n, dtype=torch.float64)
+    mean_there = mean.to(device)
+    for rows, block in _blocks(source, on_device, dtype=dtype, device=device):
+        centred_block = block - mean_there
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0).cpu())
         squares += centred_block.square_().sum(dim=0).cpu()
         norms[rows] = centred_block.sum(dim=1).cpu().double()
@@ -218,7 +223,8 @@ def _centred(
     limits = torch.finfo(dtype)
     if not limits.tiny / limits.eps < float(squares.sum()) / n < limits.max / n:
         return None
-    varying, variances = None, squares / n
+    varying = None
+    variances = squares / n
     if normalize == "zscore":
         if not varies.all():
             varying = varies.nonzero()[:, 0]
@@ -229,8 +235,10 @@ def _centred(
         unit = float(variances.sum())
         scale = torch.full_like(variances, unit**-0.5)
     scale = scale.to(dtype)
-    if held is not None:
-        held = (held if varying is None else held[:, varying.to(device)]).sub_(mean.to(device)).mul_(scale.to(device))
+    if on_device is not None:
+        if varying is not None:
+            on_device = on_device[:, varying.to(device)]
+        on_device = on_device.sub_(mean.to(device)).mul_(scale.to(device))
     layer = CentredLayer(
         source=source,
         name=name,
@@ -240,7 +248,7 @@ def _centred(
         unit=unit,
         spacing=spacing,
         varying=None if varying is None else varying.to(device),
-        held=held,
+        on_device=on_device,
     )
     if normalize == "zscore":
         for rows in row_blocks(n, layer.width):
@@ -260,11 +268,11 @@ def row_blocks(n: int, width: int = 1, *, most: int = BLOCK, numbers: int = NUMB
 
 
 def _blocks(
-    source: Rows, held: Tensor | None, *, dtype: torch.dtype, device: torch.device
+    source: Rows, on_device: Tensor | None, *, dtype: torch.dtype, device: torch.device
 ) -> Iterator[tuple[slice, Tensor]]:
-    if held is not None:
-        for rows in row_blocks(*held.shape, most=len(held), numbers=HELD_NUMBERS):
-            yield rows, held[rows]
+    if on_device is not None:
+        for rows in row_blocks(*on_device.shape, most=len(on_device), numbers=DEVICE_NUMBERS):
+            yield rows, on_device[rows]
         return
     for rows in row_blocks(*source.shape, numbers=CACHED_NUMBERS):
         yield rows, _tensor(source[rows], dtype=dtype, device=device)
@@ -272,7 +280,8 @@ def _blocks(
 
 def _all_rows(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a copy of all rows on the device, possibly still being transferred."""
-    rows, on_cuda = torch.empty(source.shape, dtype=dtype, device=device), device.type == "cuda"
+    rows = torch.empty(source.shape, dtype=dtype, device=device)
+    on_cuda = device.type == "cuda"
     for some in row_blocks(*source.shape):
         block = _tensor(source[some], dtype=dtype, device=torch.device("cpu"))
         # From pinned memory it is two and a half times as fast; torch keeps it until it is read.
@@ -460,7 +469,8 @@ def _offsets(row_sums: Tensor) -> Tensor:
 
 def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield the tiles of the squared distances between samples."""
-    halves, read = -layer.squared_norms.to(layer.mean) / 2, StripReader(layer, STRIP * tile)
+    halves = -layer.squared_norms.to(layer.mean) / 2
+    read = StripReader(layer, STRIP * tile)
     for rows, columns in tiles(layer.n_samples, tile):
         products = inner_products(*read(rows, columns), bias=halves[columns]).add_(halves[rows, None])
         yield rows, columns, products.mul_(-2).clamp_(min=0)
@@ -473,7 +483,8 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
         first = columns.start - rows.start
         square = tile[first:]
         above += [tile[:first].flatten(), square[torch.ones_like(square, dtype=torch.bool).triu_(1)]]
-    every, middle = torch.cat(above), sum(map(len, above)) // 2
+    every = torch.cat(above)
+    middle = len(every) // 2
     if every.is_cuda:
         ordered = every.sort().values.double()
         return float(ordered[middle] if len(every) % 2 else ordered[middle - 1 : middle + 1].mean())

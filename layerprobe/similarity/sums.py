@@ -72,7 +72,8 @@ class LayerSums:
     @property
     def biased(self) -> float:
         """<HKH, HKH>."""
-        n, delta = len(self.diagonal), self.diagonal
+        delta = self.diagonal
+        n = len(delta)
         return self.inner + float((1 - 2 / n) * (delta @ delta) + delta.sum() * delta.sum() / n**2)
 
     def norm(self, estimator: Estimator) -> float:
@@ -233,17 +234,21 @@ class _Accumulator:
         def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.layers, self.grams, self.pairs, self.per_sample = layers, grams, pairs, per_sample
+        self.layers = layers
+        self.grams = grams
+        self.pairs = pairs
+        self.per_sample = per_sample
         self.turned = zeros(0, dtype=layers[0].dtype)
         shapes = {pair: (a.stop - a.start, b.stop - b.start) for pair, (a, b) in pairs.items()}
-        self.own_inner = zeros(len(layers))
+        self.self_inner = zeros(len(layers))
         # One of how many samples counts for fourth moments, and the number of pairs that each pair represents.
         self.step = -(-n // MOMENT_SAMPLES)
         some = -(-n // self.step)
         self.weight = 2 * n * (n - 1) / (some * (some - 1))
         self.inner = {pair: zeros(*shape) for pair, shape in shapes.items()}
         if per_sample:
-            self.own_samples, self.own_fourth = zeros(len(layers), n), zeros(len(layers))
+            self.self_samples = zeros(len(layers), n)
+            self.self_fourth = zeros(len(layers))
             # As precise as their inputs, and half as large in float32.
             self.samples = {pair: zeros(n, *shape, dtype=layers[0].dtype) for pair, shape in shapes.items()}
             self.moments = {pair: zeros(3, *shape) for pair, shape in shapes.items()}
@@ -267,9 +272,9 @@ class _Accumulator:
     def _add_rows(self, values: Tensor, rows: slice) -> None:
         weight = 1 if self.per_sample else 2  # without per-sample parts, also for the mirror image
         norms = torch.linalg.vector_norm(values[: len(self.layers)], dim=2).double().square()
-        self.own_inner += weight * norms.sum(dim=1)
+        self.self_inner += weight * norms.sum(dim=1)
         if self.per_sample:
-            self.own_samples[:, rows] += norms
+            self.self_samples[:, rows] += norms
         # Row by row, so that float32 sums only run over a tile's columns.
         by_row = values.transpose(0, 1)
         for pair, (a, b) in self.pairs.items():
@@ -284,7 +289,7 @@ class _Accumulator:
         first = first.flatten(start_dim=1)
         second = first * first
         third = second * first
-        self.own_fourth += self.weight * torch.linalg.vector_norm(second, dim=1).double().square()
+        self.self_fourth += self.weight * torch.linalg.vector_norm(second, dim=1).double().square()
         for pair, (a, b) in self.pairs.items():
             moments = ((second[a], second[b]), (third[a], first[b]), (first[a], third[b]))
             for total, factors in zip(self.moments[pair], moments, strict=True):
@@ -304,11 +309,11 @@ class _Accumulator:
         layer_sums = [
             LayerSums(
                 name=layer.name,
-                inner=float(self.own_inner[i]),
+                inner=float(self.self_inner[i]),
                 diagonal=gram.diagonal.numpy(),
                 spacing=layer.spacing,
-                per_sample=self.own_samples[i].cpu().numpy() if self.per_sample else None,
-                fourth=float(self.own_fourth[i]) if self.per_sample else None,
+                per_sample=self.self_samples[i].cpu().numpy() if self.per_sample else None,
+                fourth=float(self.self_fourth[i]) if self.per_sample else None,
                 sigma_squared=gram.sigma_squared,
                 sigma_samples=gram.sigma_samples,
             )
@@ -398,12 +403,14 @@ def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set
 
 
 def _batches(products: Sequence[Pair], layers: Sequence[CentredLayer], memory: int) -> Iterator[list[Pair]]:
-    batch, used = list[Pair](), 0
+    batch = list[Pair]()
+    used = 0
     for i, j in products:
         size = 8 * (layers[i].width + 2) * (layers[j].width + 2)
         if batch and used + size > memory:
             yield batch
-            batch, used = [], 0
+            batch = []
+            used = 0
         batch.append((i, j))
         used += size
     yield batch
@@ -463,10 +470,10 @@ def _moments(
     group = [
         replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen]) for g in grams
     ]
-    ((own_sums, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 4)
+    ((self_sums, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 4)
     scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
     moments = {pair: sums.moments for pair, sums in of_pairs.items() if sums.moments is not None}
     return (
-        [None if layer.fourth is None else scale * layer.fourth for layer in own_sums],
+        [None if layer.fourth is None else scale * layer.fourth for layer in self_sums],
         {pair: (scale * both, scale * left, scale * right) for pair, (both, left, right) in moments.items()},
     )

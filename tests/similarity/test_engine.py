@@ -609,7 +609,7 @@ def test_a_device_with_room_for_all_rows_has_them_brought_over_once(
     expected = sums_of(named([[first], [second]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
     for missing in (0, 1):
         X, Y = (Generated(n, d, seed=seed) for seed in (0, 1))
-        room = 2 * n * d * 4 / grams.HELD_SHARE - missing
+        room = 2 * n * d * 4 / grams.DEVICE_SHARE - missing
         monkeypatch.setattr(grams, "_free_memory", lambda device, room=room: room)
         found = sums_of(named([[X], [Y]]), [measure], [(0, 1)], tile=40, path=path)[measure, (0, 1)]
         assert_same_sums(found, expected, tolerance=1e-6)
