@@ -96,18 +96,7 @@ def as_targets(
     elif kind != "labels" and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 2:
-        if kind not in (None, "labels") or not np.isin(values, (0, 1)).all():
-            kinds = ", ".join(get_args(TargetKind))
-            raise DataError(
-                f"expected a matrix of 0 and 1, one column per label, got {values.shape} of others: set kind to {kinds}"
-            )
-        counts = values.sum(axis=0)
-        if len(wrong := np.flatnonzero((counts == 0) | (counts == n))):
-            raise DataError(
-                f"expected samples with and without each label, got label {wrong[0]} for "
-                f"{'all' if counts[wrong[0]] else 'none'}: remove it"
-            )
-        return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
+        return _labels(values, kind)
     if values.ndim != 1:
         raise DataError(f"expected targets of one or two axes, got {values.shape}")
     if values.dtype.kind not in "fiub":
@@ -150,6 +139,21 @@ def as_groups(given: object, n: int) -> Folds | None:
     check_present(values, name="a group")
     numbers: Folds = np.unique(values, return_inverse=True)[1]
     return numbers
+
+
+def _labels(values: NDArray[Any], kind: TargetKind | None) -> Problem:
+    if kind not in (None, "labels") or not np.isin(values, (0, 1)).all():
+        kinds = ", ".join(get_args(TargetKind))
+        raise DataError(
+            f"expected a matrix of 0 and 1, one column per label, got {values.shape} of others: set kind to {kinds}"
+        )
+    counts = values.sum(axis=0)
+    if len(wrong := np.flatnonzero((counts == 0) | (counts == len(values)))):
+        raise DataError(
+            f"expected samples with and without each label, got label {wrong[0]} for "
+            f"{'all' if counts[wrong[0]] else 'none'}: remove it"
+        )
+    return Problem(kind="labels", targets=values.astype(np.intp), names=np.arange(2))
 
 
 def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Problem:

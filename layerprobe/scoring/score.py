@@ -87,9 +87,19 @@ def score(
     checkpoints = resolve_all(models, items=tasks[0].readable) if models else []
     check_different(checkpoints)
     if several_tasks:
-        return _over_tasks(checkpoints, tasks, split or "test", timing)
-    split = split or default_split(tasks[0], len(checkpoints))
-    return _score_task(checkpoints, tasks[0], split, timing=timing, tolerance=tolerance)
+        scores = _over_tasks(checkpoints, tasks, split or "test")
+    else:
+        split = split or default_split(tasks[0], len(checkpoints))
+        scores = _score_task(checkpoints, tasks[0], split, tolerance=tolerance)
+    if timing is None:
+        return scores
+    measured = timing(checkpoints)
+
+    def timed(layer: LayerOfModel) -> LayerOfModel:
+        time, *ends = measured[layer.model][layer.layer]
+        return replace(layer, milliseconds=time, milliseconds_range=(ends[0], ends[1]))
+
+    return replace(scores, layers=tuple(map(timed, scores.layers)))
 
 
 def default_split(task: Task, n_models: int = 1) -> TextSplit:
@@ -116,10 +126,10 @@ def _score_task(
     task: Task,
     split: TextSplit,
     *,
-    timing: Timing | None,
     tolerance: float,
 ) -> Scores:
-    several, level, kind = len(checkpoints) > 1, current().level, KINDS[task.kind]
+    several = len(checkpoints) > 1
+    kind = KINDS[task.kind]
     scored = [*in_parts(lambda one: score_by_item(one, task, split=split, required=several), checkpoints)]
     by_model, described = [scores for scores, _ in scored], [embeddings.model for _, embeddings in scored]
     rows = [(i, layer) for i, one in enumerate(by_model) for layer in one.layers]
@@ -127,7 +137,6 @@ def _score_task(
     compared = _compared(by_model, task, split, tolerance=tolerance)
     if compared is None and several:
         raise DataError(f"expected at least two {plural(kind.unit)} without a common text, to compare layers")
-    times = _times(checkpoints, timing)
     ways_of = kind.learning().ways
     return Scores(
         models=tuple(described),
@@ -139,11 +148,10 @@ def _score_task(
                 score=by_model[i].scores[layer],
                 interval=None if compared is None else compared.intervals[row],
                 parameters=described[i].parameters[layer],
-                **times(i, layer),
             )
             for row, (i, layer) in enumerate(rows)
         ),
-        level=level,
+        level=current().level,
         compared=compared,
         ways=None if ways_of is None or several or split != "test" else ways_of(checkpoints[0], task),
         settings=_settings(checkpoints[0], task if kind.prompts else None),
@@ -192,19 +200,6 @@ def untrained_layers(
     )
 
 
-def _times(checkpoints: Sequence[Resolved], timing: Timing | None) -> Callable[[int, int], dict[str, Any]]:
-    """Return a function to the time of each layer, as fields of `LayerOfModel`; empty if not measured."""
-    measured = None if timing is None else timing(checkpoints)
-
-    def times(model: int, layer: int) -> dict[str, Any]:
-        if measured is None:
-            return {}
-        time, low, high = measured[model][layer]
-        return {"milliseconds": time, "milliseconds_range": (low, high)}
-
-    return times
-
-
 def _task_scores(task: Task, split: TextSplit, model: int, scored: ScoredModel) -> TaskScores:
     """Return the scores of a model on a task, with those of each item if scores are means over items."""
     (scores, _), items = scored, task.split(split)
@@ -236,9 +231,7 @@ def _settings(checkpoint: Resolved, searched: Task | None = None) -> dict[str, s
 # ---- several tasks --------------------------------------------------------------------------------------
 
 
-def _over_tasks(
-    checkpoints: Sequence[Resolved], tasks: Sequence[Task], split: TextSplit, timing: Timing | None
-) -> Scores:
+def _over_tasks(checkpoints: Sequence[Resolved], tasks: Sequence[Task], split: TextSplit) -> Scores:
     several, done, warnings = len(checkpoints) > 1, [], []
     described: dict[int, ModelDescription] = {}
     pairs = [(task, checkpoint) for task in tasks for checkpoint in checkpoints]
@@ -250,7 +243,7 @@ def _over_tasks(
             result = _task_scores(task, split, number, one)
             done.append(replace(result, scores=replace(result.scores, compared=_compared([one[0]], task, split))))
             warnings += [f"{name}: {warning}" for warning in _warnings(one, several)]
-    scores = across_tasks(tuple(described.values()), done, _times(checkpoints, timing))
+    scores = across_tasks(tuple(described.values()), done)
     return replace(scores, settings=_settings(checkpoints[0]), warnings=tuple(dict.fromkeys(warnings)))
 
 
@@ -275,7 +268,6 @@ def _compared(
 def across_tasks(
     models: Sequence[ModelDescription],
     tasks: Sequence[TaskScores],
-    times: Callable[[int, int], dict[str, Any]] = lambda model, layer: {},
 ) -> Scores:
     """Average the scores of every layer over several tasks and compare the layers of all models.
 
@@ -285,7 +277,6 @@ def across_tasks(
     Args:
         models: The models.
         tasks: Scores by task, and for each task by model.
-        times: Function from model and layer to its time, as fields of `LayerOfModel`.
     """
     level, by_task = current().level, [tasks[i : i + len(models)] for i in range(0, len(tasks), len(models))]
     rows = [
@@ -310,7 +301,6 @@ def across_tasks(
                 behind=fmean(behind),
                 interval=None if error is None else bounded(widest, error.interval, difference=True),
                 parameters=models[i].parameters[layer],
-                **times(i, layer),
             )
         )
     return Scores(models=tuple(models), tasks=tuple(tasks), layers=tuple(layers), level=level)
