@@ -20,7 +20,7 @@ from layerprobe_cli.main import app
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_dict, parse_json
-from layerprobe.results.document import write_page
+from layerprobe.results.document import render, write_page
 from layerprobe.results.shown import load, save
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ def write_gallery(out: Path) -> None:
     save(load(results / "finding.json"), out / "finding.html")
     measured = parse_json((results / "compare.json").read_text(encoding="utf-8"))
     first, *others = (from_dict(Comparisons, item) for item in measured)
-    write_page(first, out / "compare.html", beside=others)
+    write_page(out / "compare.html", render(first, beside=others))
 
 
 # ---- the command line --------------------------------------------------------------------------------------

@@ -258,11 +258,13 @@ class PageCall(Call):
         """Write the page of a result if one was requested, and return where."""
         if self.report is None:
             return None
-        from layerprobe.results.document import write_page
+        from layerprobe.results.document import render, write_page
 
-        return write_page(
+        if is_image(self.report):
+            written: Path = done.result.save_html(self.report)
+            return written
+        page = render(
             done.result,
-            self.report,
             plotly=self.plotly,
             command=command(*sys.argv[1:]),
             warnings=self.reported,
@@ -270,6 +272,7 @@ class PageCall(Call):
             beside=done.beside,
             steps=done.steps,
         )
+        return write_page(self.report, page)
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:

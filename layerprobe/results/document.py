@@ -30,7 +30,7 @@ from layerprobe.names import short_name
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Fact, Step, Verdict
 from layerprobe.results.explore import LARGEST, Explored, items_of, packed
-from layerprobe.results.shown import PlotlySource, Shown, is_image
+from layerprobe.results.shown import PlotlySource, Shown
 from layerprobe.results.table import Column, Table, importing, probability
 from layerprobe.versions import __version__
 
@@ -99,37 +99,12 @@ def script_json(text: str) -> Markup:
 # ---- the page -------------------------------------------------------------------------------------------------
 
 
-def write_page(
-    result: Shown,
-    path: str | Path,
-    *,
-    plotly: PlotlySource = "embedded",
-    command: str = "",
-    warnings: Sequence[str] = (),
-    texts: bool | None = None,
-    beside: Shown | Sequence[Shown] = (),
-    steps: Sequence[Step] | None = None,
-) -> Path:
-    """Write the page of a result and return its path; the file is replaced in one step.
-
-    Args:
-        result: The result to show.
-        path: File to write; with an ending of `IMAGES`, the first figure alone.
-        plotly: embedded: the page opens offline and takes about 2 MB; cdn: it is small and loads Plotly from `CDN`.
-        command: The command that made it, if any.
-        warnings: Further warnings, such as those about the data.
-        texts: Whether to show single items with their texts; by default if that adds at most 1.5 MB.
-        beside: One or several results whose tables and charts are shown below.
-        steps: Next steps, instead of those of the result.
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page and return its path; the file is replaced in one step.
 
     Raises:
-        DataError: If the file is a figure and there is nothing to plot.
-        MissingPackageError: If kaleido or Chrome, which draw figures to files, are not installed.
         LayerProbeError: If the file cannot be written.
     """
-    if is_image(path):
-        return write_file(Path(path), image(result.plot(), Path(path).suffix.lower()[1:]))
-    page = render(result, plotly=plotly, command=command, warnings=warnings, texts=texts, beside=beside, steps=steps)
     # A folder name that is not UTF-8 holds lone surrogates; as \udc80 they are valid JSON and legible in text.
     return write_file(Path(path), page.encode("utf-8", "backslashreplace"))
 
@@ -141,11 +116,20 @@ def render(
     command: str = "",
     warnings: Sequence[str] = (),
     texts: bool | None = None,
-    beside: Shown | Sequence[Shown] = (),
+    beside: Sequence[Shown] = (),
     steps: Sequence[Step] | None = None,
 ) -> str:
-    """Return the page of a result as HTML with style, scripts, figures and data inside; see `write_page`."""
-    beside = (beside,) if isinstance(beside, Shown) else beside
+    """Return the page of a result as HTML with style, scripts, figures and data inside.
+
+    Args:
+        result: The result to show.
+        plotly: embedded: the page opens offline and takes about 2 MB; cdn: it is small and loads Plotly from `CDN`.
+        command: The command that made it, if any.
+        warnings: Further warnings, such as those about the data.
+        texts: Whether to show single items with their texts; by default if that adds at most 1.5 MB.
+        beside: Results whose tables and charts are shown below.
+        steps: Next steps, instead of those of the result.
+    """
     conclusion = result.conclusion if steps is None else replace(result.conclusion, steps=tuple(steps))
     warnings = tuple(dict.fromkeys((*warnings, *getattr(result, "warnings", ()))))
     figures: list[Figure] = []
@@ -226,8 +210,14 @@ def document(
     )
 
 
-def image(figure: go.Figure, kind: str) -> bytes:
-    """Return the bytes of a figure file: 900 x 560 points, a map 700 x 700, PNG at twice the resolution."""
+def write_figure(path: str | Path, figure: go.Figure) -> Path:
+    """Write a figure of 900 x 560 points, a map of 700 x 700, PNG at twice the resolution, and return the path.
+
+    Raises:
+        MissingPackageError: If kaleido or Chrome, which draw figures to files, are not installed.
+        LayerProbeError: If the file cannot be written.
+    """
+    kind = Path(path).suffix.lower()[1:]
     check_extra("figures", needed_by=f"a figure as .{kind}")
     width, height = (700, 700) if any(trace.type == "heatmap" for trace in figure.data) else (900, 560)
     try:
@@ -237,7 +227,7 @@ def image(figure: go.Figure, kind: str) -> bytes:
             f"cannot draw a figure as .{kind}: found no Chrome or Chromium that starts: install one "
             "(plotly_get_chrome), or save the page as .html"
         ) from error
-    return drawing
+    return write_file(Path(path), drawing)
 
 
 # ---- parts of a page --------------------------------------------------------------------------------------

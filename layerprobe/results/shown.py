@@ -140,7 +140,7 @@ class Shown(abc.ABC):
         return document.items_alone(self)
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded", texts: bool | None = None) -> Path:
-        """Write the page of the result and return the path; see `layerprobe.results.document.write_page`.
+        """Write the page of the result and return the path.
 
         Args:
             path: File to write; .png, .svg and .pdf hold the first figure alone, as `plot` returns it.
@@ -153,7 +153,9 @@ class Shown(abc.ABC):
         """
         from layerprobe.results import document
 
-        return document.write_page(self, path, plotly=plotly, texts=texts)
+        if is_image(path):
+            return document.write_figure(path, self.plot())
+        return document.write_page(path, document.render(self, plotly=plotly, texts=texts))
 
 
 OneLayer = int | str | Shown

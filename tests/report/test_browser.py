@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
 from layerprobe.results.conclusion import Step
-from layerprobe.results.document import write_page
+from layerprobe.results.document import render, write_page
 from layerprobe.results.draw import figures as drawings
 from layerprobe.results.style import Figure
 from layerprobe.study.values import Finding
@@ -40,7 +40,7 @@ def open_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Open:  
 def _opened(chromium: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
     """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
     result = CASES[kind]()
-    path = write_page(result, folder / f"{kind}.html", steps=(STEP,))
+    path = write_page(folder / f"{kind}.html", render(result, steps=(STEP,)))
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     said: list[str] = []

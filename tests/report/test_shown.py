@@ -344,6 +344,7 @@ def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
     with pytest.raises(DataError, match="expected a Bare with something to plot, got Keep the whole model"):
         Bare().plot()
     assert "Keep the whole model" in render(Bare(), plotly="cdn")
+    assert str(Bare()).startswith("Keep the whole model")
 
 
 # ---- what pages say ---------------------------------------------------------------------------------------
