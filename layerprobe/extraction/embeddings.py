@@ -182,6 +182,12 @@ class Embeddings:
             )
         return rows if self._places is None else np.unique(self._places, return_index=True)[1][rows]
 
+    def vectors(self, layer: int, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of texts at a layer, (text, feature); texts have no prompts, as in items."""
+        rows = {text: row for row, text in enumerate(self.bare)}
+        # queries that are also documents have this prefix
+        return self.layer(layer)[[rows[text if text in rows else f"query: {text}"] for text in texts]]
+
 
 def _row_finder(texts: Sequence[str]) -> RowsOf:
     """Return a function that finds rows of texts by ids, which are built on first use with 16 bytes each."""

@@ -345,3 +345,11 @@ def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_n
     assert resolve(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve(tmp_path / "bare").recipe.prompts == {}
+
+
+def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
+    checkpoint = resolve(save_tiny("bert", tmp_path / "model"))
+    assert checkpoint.settled == given(checkpoint, Model(pooling="mean", prompt="")).settled
+    assert checkpoint.recipe.notes("mean", "") == []
+    checks = check_model(given(tmp_path / "model", Model(device="cpu"))).checks
+    assert "read with" not in {check.name for check in checks}

@@ -191,12 +191,6 @@ def test_no_texts(loaded: Loaded) -> None:
     assert embed_layers(encoder, encoder.tokenize([])).shape == (N_BLOCKS + 1, 0, HIDDEN)
 
 
-def test_nothing_is_left_for_a_backward_pass(loaded: Loaded) -> None:
-    encoder = loaded("bert")
-    embed_layers(encoder, encoder.tokenize(TEXTS))
-    assert all(p.grad is None and p.requires_grad for p in encoder.model.parameters())
-
-
 def test_the_next_item_is_made_while_the_caller_is_busy() -> None:
     begun = [threading.Event() for _ in range(3)]
 

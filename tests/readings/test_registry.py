@@ -17,7 +17,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT, alone
+from layerprobe.readings.reading import CKA, READINGS, ZERO_SHOT
 from layerprobe.readings.source import read_curves
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
@@ -79,14 +79,6 @@ def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_curves(given(model, options), TEXTS, ["short"])
     with pytest.raises(DataError, match="expected a task for a reading with labels, got texts alone"):
         read_curves(given(model, options), TEXTS, ["greedy"])
-    monkeypatch.undo()
-    READINGS.reload()
-
-
-def test_one_that_cannot_be_loaded_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = alone()
-    install(monkeypatch, tmp_path, READINGS, "import not_there", {"broken": "X"})
-    assert alone() == own
     monkeypatch.undo()
     READINGS.reload()
 
