@@ -1,7 +1,8 @@
-"""Each diagnostic is its definition, knows the answers that are known, and does not depend on what it should not."""
+"""Numbers of one layer are their definitions, know the answers that are known, and have the errors that they say."""
 
 import dataclasses
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import entr
 
+from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity import diagnostics
-from layerprobe.similarity.values import LayerDiagnostics
+from layerprobe.similarity.diagnostics import TEMPERATURE, infonce_influences, rank_influences
+from layerprobe.similarity.inference import curve_uncertainty, mean_spread
+from layerprobe.similarity.values import CurveUncertainty, LayerDiagnostics
 
 Array = NDArray[np.float64]
 seeds = st.integers(0, 2**32 - 1)
@@ -300,3 +305,222 @@ def test_what_is_no_matrix_of_real_numbers_is_refused() -> None:
             diagnose(np.ones(shape))
     with pytest.raises(DataError, match="layer 3 of bert-tiny has dtype complex128, expected real numbers"):
         diagnose(np.ones((20, 4), dtype=complex))
+
+
+def correlated(n: int, d: int, *, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    return rng.standard_t(6, size=(n, d)) * np.exp(-np.arange(d) / (d / 4)) @ rng.normal(size=(d, d)) + 3.0
+
+
+def rank_uncertainty(
+    layers: list[Array], *, level: float = LEVEL, groups: NDArray[np.intp] | None = None
+) -> tuple[list[float], CurveUncertainty]:
+    found = [rank_influences(layer) for layer in layers]
+    ranks = [rank for rank, _ in found]
+    return ranks, curve_uncertainty(ranks, [mean_spread(each, groups) for _, each in found], level=level)
+
+
+def weighted_rank(rows: Array, weights: Array) -> float:
+    """The effective rank where a sample counts as often as its weight says."""
+    weights = weights / weights.sum()
+    centred = rows - weights @ rows
+    eigenvalues = np.linalg.eigvalsh((centred * weights[:, None]).T @ centred)
+    shares = np.maximum(eigenvalues, 0.0) / eigenvalues.sum()
+    return float(np.exp(entr(shares).sum()))
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 8), (12, 40), (30, 30)])
+def test_an_influence_is_the_derivative_by_the_weight_of_a_sample(n: int, d: int) -> None:
+    """Of a sample that makes up the share e more, the others as much less."""
+    rows = correlated(n, d)
+    rank, influences = rank_influences(rows)
+    assert rank == pytest.approx(diagnose(rows).effective_rank)
+    assert influences.mean() == pytest.approx(0.0, abs=1e-9)
+    step = 1e-6
+    for sample in range(0, n, 5):
+        ends = [weighted_rank(rows, np.full(n, (1 - e) / n) + e * (np.arange(n) == sample)) for e in (step, -step)]
+        assert influences[sample] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-5)
+
+
+def test_a_layer_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = correlated(101, 7)
+    rank, influences = rank_influences(rows)
+    monkeypatch.setattr("layerprobe.similarity.diagnostics.BLOCK", 7 * 10)
+    in_blocks = rank_influences(rows)
+    assert in_blocks[0] == pytest.approx(rank)
+    np.testing.assert_allclose(in_blocks[1], influences, atol=1e-9)
+
+
+def test_units_do_not_matter() -> None:
+    rows = correlated(50, 9)
+    for changed in (rows * 1e-3, rows + 100.0, rows @ np.linalg.qr(np.random.default_rng(1).normal(size=(9, 9)))[0]):
+        rank, influences = rank_influences(changed)
+        assert rank == pytest.approx(rank_influences(rows)[0])
+        np.testing.assert_allclose(influences, rank_influences(rows)[1], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "d", "wide"), [(500, 32, 1.1), (120, 90, 1.4)])
+def test_errors_are_those_of_other_samples(n: int, d: int, wide: float) -> None:
+    """Ranks of 150 samples vary as the errors say, and together as they say; a little less where samples are few."""
+    rng = np.random.default_rng(0)
+    here, there = (rng.normal(size=(d, d)) * np.exp(-np.arange(d) / (d / 5)) for _ in range(2))
+    ranks, found = [], []
+    for seed in range(150):
+        states = np.random.default_rng(seed).standard_t(8, size=(n, d))
+        values, uncertainty = rank_uncertainty([states @ here, states @ (here + 0.3 * there)], level=0.95)
+        ranks.append(values)
+        found.append(np.array(uncertainty.covariance))
+    true, told = np.cov(np.array(ranks).T), np.mean(found, axis=0)
+    ratios = np.sqrt(np.diag(told) / np.diag(true))
+    assert (ratios > 0.88).all()
+    assert (ratios < wide).all()
+    together = [each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for each in (told, true)]
+    assert together[0] == pytest.approx(together[1], abs=0.12)
+
+
+def test_intervals_and_band_go_around_the_ranks() -> None:
+    layers = [correlated(80, 10, seed=seed) for seed in range(4)]
+    ranks, found = rank_uncertainty(layers, level=0.9)
+    assert ranks == pytest.approx([diagnose(layer).effective_rank for layer in layers])
+    assert (found.level, len(found.lower)) == (0.9, 4)
+    for layer, rank in enumerate(ranks):
+        assert found.band_lower[layer] < found.lower[layer] < rank < found.upper[layer] < found.band_upper[layer]
+        assert found.upper[layer] - rank == pytest.approx(1.664 * found.standard_errors[layer], rel=1e-3)
+    wider = rank_uncertainty(layers, level=0.99)[1]
+    assert all(low < other for low, other in zip(wider.lower, found.lower, strict=True))
+
+
+def test_texts_of_one_document_count_once() -> None:
+    """Four copies of every text are no more than one of each, if they are said to be of one group."""
+    rows = correlated(50, 6)
+    copied, groups = np.repeat(rows, 4, axis=0), np.repeat(np.arange(50), 4)
+    once, together = rank_uncertainty([rows], level=0.95), rank_uncertainty([copied], level=0.95, groups=groups)
+    assert together[0] == pytest.approx(once[0])
+    assert together[1].standard_errors == pytest.approx(once[1].standard_errors)
+    apart = rank_uncertainty([copied], level=0.95)[1].standard_errors
+    assert apart == pytest.approx([error / 2 for error in once[1].standard_errors], rel=0.02)
+
+
+def views_of(seed: int, *, noise: float = 0.5) -> Array:
+    """More texts than features or fewer; views are a text and noise."""
+    rng = np.random.default_rng(seed)
+    q, n, d = rng.integers(2, 5), rng.integers(3, 20), rng.integers(3, 20)
+    return rng.normal(size=(n, d)) + 1 + noise * rng.normal(size=(q, n, d))
+
+
+def infonce(views: Array, **settings: Any) -> float:
+    return infonce_influences(views, **settings)[0]
+
+
+def unit(x: Array) -> Array:
+    return x / math.sqrt(sum(value**2 for value in x))
+
+
+# ---- definitions ---------------------------------------------------------------------------------------------
+
+
+@quick
+@given(seed=seeds)
+def test_infonce_is_a_classification_of_the_other_view(seed: int) -> None:
+    views = views_of(seed)
+    n = views.shape[1]
+    found = 0.0
+    for x, y in ((views[0], views[1]), (views[1], views[0])):
+        for i in range(n):
+            weights = [math.exp(unit(x[i]) @ unit(other) / TEMPERATURE) for other in y]
+            found += math.log(weights[i] / sum(weights)) / (2 * n)
+    assert infonce(views, competing=n) == pytest.approx(math.log(n) + found, abs=1e-9)
+
+
+def test_the_number_of_texts_does_not_change_what_infonce_is_of() -> None:
+    """The mean over samples of 64, 128, 256 and 512 texts is that of 256 competing ones."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for n in (64, 128, 256, 512):
+        texts = rng.standard_normal((40, 1, n, 16))
+        samples = texts + 0.7 * rng.standard_normal((40, 2, n, 16))
+        found[n] = np.mean([infonce(views, competing=256) for views in samples])
+    np.testing.assert_allclose(list(found.values()), found[256], atol=0.08)
+    own = np.mean([infonce(views[:, :64], competing=64) for views in samples])
+    assert abs(own - found[256]) > 0.3  # of as many as there are, it is another number
+
+
+def test_more_texts_than_compete_are_divided_at_random() -> None:
+    views = views_of(3)[:, :12]
+    value, influences = infonce_influences(views, competing=5)
+    order = np.random.default_rng(0).permutation(views.shape[1])
+    parts = np.array_split(order, -(-len(order) // 5))
+    expected = np.average([infonce(views[:, rows], competing=5) for rows in parts], weights=list(map(len, parts)))
+    assert value == pytest.approx(expected)
+    assert influences.sum() == pytest.approx(0, abs=1e-9)
+
+
+@quick
+@given(seed=seeds)
+def test_an_influence_on_infonce_is_what_leaving_out_a_text_takes_away(seed: int) -> None:
+    views = views_of(seed)
+    n = views.shape[1]
+    found, influences = infonce_influences(views)
+    assert found == infonce(views)
+    left = np.array([infonce(np.delete(views, text, axis=1)) for text in range(n)])
+    np.testing.assert_allclose(influences, (n - 1) * (left.mean() - left), atol=1e-8)
+
+
+def test_copies_of_a_text_have_finite_influences() -> None:
+    views = np.stack([np.repeat(np.eye(3), 4, axis=0)] * 2)
+    found, influences = infonce_influences(views)
+    # of 512 competing texts a quarter of the 11 others of 12 are copies
+    assert found == pytest.approx(math.log(512 / (1 + 511 * 3 / 11)), abs=0.01)
+    assert np.isfinite(influences).all()
+
+
+def test_errors_of_infonce_are_those_of_other_texts() -> None:
+    """InfoNCE of 300 samples varies as the errors say, and two layers together as they say."""
+    values, told = [], []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        texts = rng.standard_t(8, size=(150, 12))
+        layers = [texts + noise * rng.standard_normal((2, 150, 12)) for noise in (0.5, 1.0)]
+        found = [infonce_influences(layer) for layer in layers]
+        values.append([value for value, _ in found])
+        told.append(curve_uncertainty(values[-1], [mean_spread(each) for _, each in found], level=0.95).covariance)
+    true, mean = np.cov(np.array(values).T), np.mean(told, axis=0)
+    np.testing.assert_allclose(np.sqrt(np.diag(mean)), np.sqrt(np.diag(true)), rtol=0.12)
+    together = [each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for each in (mean, true)]
+    assert together[0] == pytest.approx(together[1], abs=0.15)
+
+
+# ---- known answers and what they do not depend on ------------------------------------------------------------
+
+
+def test_known_answers() -> None:
+    assert infonce(np.stack([np.eye(30)] * 2), competing=30) == pytest.approx(math.log(30), abs=0.01)
+    assert infonce(np.random.default_rng(0).normal(size=(2, 200, 100))) < 0.1
+
+
+@quick
+@given(seed=seeds)
+def test_rotations_and_lengths_do_not_matter(seed: int) -> None:
+    views = views_of(seed)
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(views.shape[2],) * 2))[0]
+    scale = rng.gamma(2, size=(*views.shape[:2], 1)) + 0.1
+    assert infonce(scale * views @ turn) == pytest.approx(infonce(views), rel=1e-6, abs=1e-9)
+
+
+# ---- bad input -----------------------------------------------------------------------------------------------
+
+
+def test_rows_without_a_direction_are_named() -> None:
+    views = np.ones((2, 4, 3))
+    views[1, 2] = 0
+    with pytest.raises(DegenerateLayerError, match="layer 3 of bert is zero in row 2"):
+        infonce(views, name="layer 3 of bert")
+    views[1, 2] = np.nan
+    with pytest.raises(DegenerateLayerError, match="layer 3 of bert"):
+        infonce(views, name="layer 3 of bert")
+
+
+def test_too_few_views_are_refused() -> None:
+    with pytest.raises(DataError, match="expected at least two views of two texts of layer 1"):
+        infonce(np.ones((1, 4, 3)), name="layer 1")
