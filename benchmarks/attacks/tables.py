@@ -198,7 +198,8 @@ def malformed_tables(folder: Path, task: Arguments, texts: Arguments, pairs: Arg
     }
     for name, data in others.items():
         path = written(folder / "tables" / name, data)
-        yield Attack(name=f"other, {name}", arguments=task(path), right=lambda out: "layer" in out)
+        format = ("--format", "delimiter=semicolon") if ";" in data.decode("latin-1") else ()
+        yield Attack(name=f"other, {name}", arguments=(*task(path), *format), right=lambda out: "layer" in out)
     labels = [f"{'abcdefgh'[i % 8]} b,\\ud800{i % 2}" for i in range(40)]
     lone = "\n".join(json.dumps(dict(zip(("text", "label"), row.split(","), strict=True))) for row in labels)
     path = written(folder / "tables" / "lone.jsonl", lone.replace("\\\\u", "\\u").encode())

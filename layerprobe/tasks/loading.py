@@ -215,20 +215,12 @@ def _loaded(source: TaskSource) -> Task:
 
 
 def _check_lists(source: object) -> None:
-    """Raise TaskError for texts alone, or for one list per column, and say how to give them."""
-    if not isinstance(source, list | tuple) or not source:
-        return
-    columns = [item for item in source if isinstance(item, Sequence) and not isinstance(item, str)]
-    if all(isinstance(item, str) for item in source):
+    """Raise TaskError for texts alone, and say how to give them with scores or labels."""
+    if isinstance(source, list | tuple) and source and all(isinstance(item, str) for item in source):
         raise TaskError(
             "expected texts with scores or labels, got a list of texts: use load_task({'text': texts, 'label': "
             "labels}); functions without labels, such as extract and predict, take the list itself"
         )
-    by_column = len(columns) == len(source) in (2, 3) and len({len(column) for column in columns}) == 1
-    if by_column and len(columns[0]) > 3 and all(isinstance(cell, str) for cell in columns[0]):
-        names = ("text", "label") if len(columns) == 2 else ("first", "second", "score")
-        given = ", ".join(f"{name!r}: ..." for name in names)
-        raise TaskError(f"expected rows, or columns by name, got {len(columns)} lists: use load_task({{{given}}})")
 
 
 def _task_of_tables(source: TaskSource, kind: str | None) -> Task:

@@ -231,6 +231,10 @@ QUERY_NAMES = ("query", "queries", "question", "questions", "anchor")
 DOCUMENT_NAMES = ("document", "documents", "passage", "passages", "answer", "positive", "context")
 NEGATIVE_NAMES = ("negative", "negative1")
 RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
+_TEXT_LAYOUTS = [
+    *(Layout(columns={"first": (first,), "second": (second,)}) for first, second in SENTENCE_NAMES),
+    Layout(columns={"text": TEXT_NAMES}),
+]
 _HEADER_NAMES = {
     *(*TEXT_NAMES, *ID_NAMES, *TITLE_NAMES, *QUERY_NAMES, *DOCUMENT_NAMES, *NEGATIVE_NAMES, *RELEVANCE_NAMES),
     *(*LABEL_COLUMNS, *(name for names in SENTENCE_NAMES for name in names)),
@@ -244,16 +248,12 @@ def layouts_of(kind: str | None) -> list[Layout]:
     """Return the layouts of texts or pairs with a target, of one kind or of all."""
     kinds = [kind for kind in KINDS.usable().values() if not kind.loader] if kind is None else [KINDS[kind]]
     layouts = list[Layout]()
-    for pairs in (True, False):
+    for texts in _TEXT_LAYOUTS:
+        pairs = len(texts.columns) == 2
         targets = tuple(name for kind in kinds if kind.pairs == pairs for name in kind.target_columns)
-        if not targets:
-            continue
-        *titles, target = ("first,second,score" if pairs else "text,label").split(",")
-        if kind is not None:
-            target = "label" if KINDS[kind].labelled else "score"
-        for names in SENTENCE_NAMES if pairs else [TEXT_NAMES]:
-            texts = {title: (name,) for title, name in zip(titles, names, strict=True)} if pairs else {"text": names}
-            layouts.append(Layout(columns={**texts, target: targets}, target=True))
+        labelled = not pairs if kind is None else KINDS[kind].labelled
+        if targets:
+            layouts.append(Layout(columns={**texts.columns, "label" if labelled else "score": targets}, target=True))
     return layouts
 
 
@@ -274,7 +274,12 @@ def find_columns(
     titles = dict.fromkeys(map(str, layouts))
     if asked is not None:
         names = column_names(asked)
-        layout = next((layout for layout in layouts if _fits(layout, len(names))), None)
+        fitting = (
+            layout
+            for layout in layouts
+            if len(names) == len(layout.columns) or (layout.further and len(names) > len(layout.columns))
+        )
+        layout = next(fitting, None)
         if layout is None or len(set(names)) < len(names):
             raise TaskError(f"expected different columns as {', or as '.join(titles)}, got {','.join(names)!r}")
         grid = with_named_header(grid, names)
@@ -315,14 +320,13 @@ def text_columns(grid: Grid, asked: Columns | None, further: Sequence[str] = ())
         places = tuple(place_of(grid, name) for name in names)
     elif grid.width == 1 and not _has_other_delimiter(grid):
         places = (0,)
-    elif (named := _named_texts(grid)) is not None:
-        places = named
+    elif (named := next(filter(None, (usual_places(grid, layout) for layout in _TEXT_LAYOUTS)), None)) is not None:
+        places = tuple(place for place in named if place is not None)
     elif grid.header is None and grid.width in (2, 3):
         places = tuple(range(grid.width - 1))
         grid = replace(grid, used=f"texts in {' and '.join(map(grid.column, places))}")
     else:
         raise unknown_columns(grid, Layout(columns={"the texts": ()}))
-    _check_distinct(grid, places)
     grid.check_cells(places)
     return grid, places
 
@@ -455,10 +459,6 @@ def _with_unused(grid: Grid, layout: Layout, places: Sequence[int]) -> Grid:
     return replace(grid, used=f"texts in {' and '.join(texts)}, target in {target}, {' and '.join(also)} not used")
 
 
-def _fits(layout: Layout, n: int) -> bool:
-    return n == len(layout.columns) or (n > len(layout.columns) and bool(layout.further))
-
-
 def _has_other_delimiter(grid: Grid) -> bool:
     """Return whether the first row of a single column is a header with another delimiter."""
     (cell,) = grid.header or grid.rows[0]
@@ -474,18 +474,6 @@ def _delimiter_in_all(grid: Grid) -> str | None:
 
 def _is_index(column: str) -> bool:
     return re.fullmatch("[0-9]{1,6}", column) is not None
-
-
-def _named_texts(grid: Grid) -> tuple[int, ...] | None:
-    header = grid.header or ()
-    for names in (*SENTENCE_NAMES, TEXT_NAMES):
-        if names is TEXT_NAMES:
-            single = _named(header, names)
-            return None if single is None else (single,)
-        places = [_named(header, [name]) for name in names]
-        if None not in places:
-            return tuple(place for place in places if place is not None)
-    return None
 
 
 def _named(header: Sequence[str], names: Sequence[str]) -> int | None:

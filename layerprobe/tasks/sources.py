@@ -38,23 +38,14 @@ _SHOWN = 12
 Key = TypeVar("Key")
 
 
-def split_role(name: str) -> str | None:
-    """Return train, validation or test if a name contains such a word.
-
-    Examples:
-        >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("retrain")
-        ('validation', 'test', None)
-    """
-    word = _ROLE_WORD.search(name.lower())
-    return None if word is None else _ROLES[word[1]]
-
-
 def split_roles(names: Sequence[str]) -> list[str | None]:
-    """Return the roles of names in one place: eval is test, or the missing one of test and validation.
+    """Return train, validation or test for names in one place with such a word, None for others.
+
+    eval is test, or the missing one of test and validation.
 
     Examples:
-        >>> split_roles(["train", "eval"]), split_roles(["train", "eval", "test"])
-        (['train', 'test'], ['train', 'validation', 'test'])
+        >>> split_roles(["en-train", "eval", "retrain"]), split_roles(["train", "eval", "SICK_test_annotated"])
+        (['train', 'test', None], ['train', 'validation', 'test'])
     """
     words = [_ROLE_WORD.search(name.lower()) for name in names]
     certain = {_ROLES[word[1]] for word in words if word is not None and word[1] not in _EITHER}
@@ -94,11 +85,11 @@ def sibling_splits(
 
     `en-test.csv` belongs to `en-train.csv`; if it is missing, so does a single `en-test-annotated.csv`.
     """
-    if split_role(train.stem) != "train":
+    if split_roles([train.stem]) != ["train"]:
         return {}
     before, after = _around(train)
     files = [path for path in data_files(train.parent, suffixes) if path.suffix == train.suffix]
-    alike = [path for path in files if split_role(path.stem) is not None and _around(path)[0] == before]
+    alike = [path for path in files if _ROLE_WORD.search(path.stem.lower()) and _around(path)[0] == before]
     of_roles = list(zip(split_roles([path.stem for path in alike]), alike, strict=True))
     siblings = {}
     for role in roles:
@@ -278,17 +269,12 @@ EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a 
 
 
 def grids_of(data: object, name: str) -> dict[str, Grid]:
-    """Return the tables of data by train, validation and test; data without splits counts as train."""
-    return {role: grid_of(part, label) for role, (label, part) in splits_of(data, name).items()}
-
-
-def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
-    """Return data by train, validation and test, with names; data without splits counts as train."""
-    if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
-        return {"train": (name, data)}
-    if all(map(_is_list_of_lists, data.values())) and not any(split_role(str(key)) for key in data):
-        return {"train": (name, data)}  # columns of lists
-    return {role: (f"{name} {key}", data[key]) for role, key in roles_of(data, name).items()}
+    """Return data by train, validation and test; data without splits counts as train."""
+    if not isinstance(data, Mapping) or not data or not all(map(_is_table, data.values())):
+        return {"train": grid_of(data, name)}
+    if all(map(_is_list_of_lists, data.values())) and not any(split_roles(list(map(str, data)))):
+        return {"train": grid_of(data, name)}  # columns of lists
+    return {role: grid_of(data[key], f"{name} {key}") for role, key in roles_of(data, name).items()}
 
 
 def grid_of(data: object, name: str) -> Grid:
