@@ -156,7 +156,7 @@ def test_a_probe_of_classes_some_of_which_do_not_occur(present: tuple[int, ...])
 # ---- the whole ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=LABELLED)
+@pytest.fixture(scope="module", params=(*LABELLED, "retrieval", "triplets"))
 def finding(request: pytest.FixtureRequest, models: dict[str, str], options: Model) -> Finding:
     task = toy_task_of(request.param, train=32, validation=24, test=24)
     return find(given(models["electra"], options), task, reference=models["bert"], seeds=2, protocol=SHORT)

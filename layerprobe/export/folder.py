@@ -394,8 +394,8 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
             SentenceTransformer(str(folder_of_one), device="cpu", local_files_only=True).float()
             for folder_of_one in (modules.parent, folder)
         )
-        held = ((name, module) for name, module in whole[0].named_children() if isinstance(module, PreTrainedModel))
-        inner, model = next(held)
+        children = whole[0].named_children()
+        inner, model = next((key, module) for key, module in children if isinstance(module, PreTrainedModel))
         if count_blocks(model.config) != layer:
             setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
         for i in reversed(range(1, len(source.rows))):

@@ -338,40 +338,40 @@ def _changes(layout: Layout, declared: str, source_length: int | None) -> tuple[
 
 
 def _like_source(
-    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Model, end_token: str
+    layout: Layout, base: SentenceModel, encoder: Encoder, *, at_end: bool, options: Model, end_token: str
 ) -> tuple[Layout, list[str]]:
     """Return the layout of a sentence-transformers model with the requested changes, and notes.
 
     Modules that were trained on the full model's last layer are kept `at_end`, that is, at full depth.
     """
-    name, kinds = encoder.description.name, held.kinds
+    name, kinds = encoder.description.name, base.kinds
     of_others = [
         row["type"] if re.fullmatch(r"\w[\w.-]*", row["path"]) else f"{row['type']} in {row['path']!r}"
-        for row in held.rows[1:]
+        for row in base.rows[1:]
     ]
-    check_modules([held.rows[0]["type"], *of_others], name=name)
+    check_modules([base.rows[0]["type"], *of_others], name=name)
     changed = [option for option in ("max_length", "prompt") if getattr(options, option) is not None]
     if end_token:
         changed.append("end token")
     if encoder.description.random_init is not None:
         changed.append("weights")
-    if options.pooling not in (None, held.pooled):
+    if options.pooling not in (None, base.pooled):
         changed.append("pooling")
     length = layout.max_length
     if options.max_length is None:
-        configured, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
+        configured, most = base.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
         length = min((length for length in (configured, most) if length), default=NO_LIMIT)
         if most is not None and length < (configured or most):
             changed.append("max_length")
     fits = at_end and not {"pooling", "weights"} & {*changed}
     modules = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
-    layout = replace(layout, source=held, behind=modules, changed=tuple(changed), max_length=length)
+    layout = replace(layout, source=base, behind=modules, changed=tuple(changed), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in modules]:
         notes.append(f"{name} without its {' and '.join(left)}, which was trained on the last layer")
     if layout.pooled != layout.pooling:
         notes.append(f"{name} keeps its {layout.pooled} pooling; layerprobe's results use mean pooling")
-    if theirs := other_similarity(held.settings, kinds):
+    if theirs := other_similarity(base.settings, kinds):
         notes.append(f"{name} keeps {theirs}; layerprobe's results use cosines")
     return layout, notes
 

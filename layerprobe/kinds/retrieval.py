@@ -119,14 +119,17 @@ def query_view(task: Any, items: Any) -> ItemView:
     """Return the view of queries: the rank of the first relevant document, and the first document."""
 
     def read(outputs: NDArray[np.float64], threshold: float | None) -> ReadOutputs:
-        listed, beyond = outputs[:, :, 0].astype(int).tolist(), outputs.shape[1] + 1
+        listed = outputs[:, :, 0].astype(int).tolist()
+        beyond = outputs.shape[1] + 1
         ranks = [
             next((rank for rank, document in enumerate(ranked, 1) if document in right), beyond)
             for ranked, right in zip(listed, items.gold, strict=True)
         ]
-        firsts = (items.documents[ranked[0]] for ranked in listed)
-        told = (f"{rank}{'+' * (rank == beyond)}; first: {text}" for rank, text in zip(ranks, firsts, strict=True))
-        return ReadOutputs(ranks, 100 * (1 - listed_metrics(outputs, items.gold)["ndcg@10"]), [*told])
+        words = []
+        for rank, ranked in zip(ranks, listed, strict=True):
+            name = f"{rank}+" if rank == beyond else str(rank)
+            words.append(f"{name}; first: {items.documents[ranked[0]]}")
+        return ReadOutputs(ranks, 100 * (1 - listed_metrics(outputs, items.gold)["ndcg@10"]), words)
 
     return ItemView(
         form="ranks",
@@ -269,8 +272,6 @@ class RetrievalItems(Items):
     @property
     def gold(self) -> Any:
         """(n,) objects: the relevant documents of every query with their gains."""
-        import numpy as np  # `--help` does not need it
-
         gold = np.empty(len(self), dtype=object)
         gold[:] = [dict(judged) for judged in self.relevance]
         return gold

@@ -221,7 +221,13 @@ def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
 
     def read(outputs: Any, threshold: float | None) -> ReadOutputs:
         predicted = outputs.argmax(axis=1)
-        mistakes = ["; ".join(wrong) or "all right" for wrong in _mistakes(sentences, predicted)]
+        mistakes = []
+        for words, tags, numbers in zip(
+            sentences.words, sentences.tags, np.split(predicted, sentences.ends[1:-1]), strict=True
+        ):
+            triples = zip(words, tags, numbers, strict=True)
+            wrong = (f"{word}/{sentences.labels[number]}" for word, tag, number in triples if tag != number)
+            mistakes.append("; ".join(wrong) or "all right")
         errors = sentence_errors(predicted, sentences, entities=entities)
         counts = counts_of(sentences.word_tags, predicted, len(sentences.labels))
         return ReadOutputs((100 - errors).tolist(), errors, mistakes, counts)
@@ -238,14 +244,6 @@ def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:
         labels=sentences.labels,
         embedded=sentences.sides,
     )
-
-
-def _mistakes(sentences: TaggedSentences, predicted: Any) -> Iterator[list[str]]:
-    """Yield the words with a wrong tag, sentence by sentence."""
-    left = iter(predicted.tolist())
-    for words, tags in zip(sentences.words, sentences.tags, strict=True):
-        given = [next(left) for _ in words]
-        yield [f"{w}/{sentences.labels[p]}" for w, t, p in zip(words, tags, given, strict=True) if t != p]
 
 
 # ---- files -> sentences --------------------------------------------------------------------------------
