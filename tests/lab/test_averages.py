@@ -1,5 +1,6 @@
 """Averages of runs against the same by hand: weights, thresholds, gains, costs; what does not fit is refused."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.lab.averages import average
+from layerprobe.lab.averages import PARTS, average, greedy_selection, line_search
 from layerprobe.lab.results import Average
 from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
@@ -149,3 +150,36 @@ def test_an_average_gains_or_loses_by_its_interval(scans: dict[str, Runs]) -> No
         result, members=(replace(members[0], weight=1.0), *(replace(member, weight=0.0) for member in members[1:]))
     )
     assert alone.check.name == "not averaged"
+
+
+# ---- weights -----------------------------------------------------------------------------------------------------
+
+
+def test_of_equals_one_alone_is_taken_and_of_averages_the_most_even() -> None:
+    assert line_search(lambda weights: weights[0]).tolist() == [1.0, 0.0]
+    assert line_search(lambda weights: weights[1]).tolist() == [0.0, 1.0]
+    assert line_search(lambda weights: 0.0).tolist() == [1.0, 0.0]
+    assert line_search(lambda weights: float(weights[0] < 1)).tolist() == [0.0, 1.0]
+    assert line_search(lambda weights: float(0 < weights[0] < 1)).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_greedy_selection_scores_as_an_exhaustive_search_of_a_concave_score(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs, gold = rng.normal(size=(3, 40)), rng.normal(size=40)
+    outputs += gold
+
+    def score(weights: np.ndarray) -> float:
+        return -float(np.mean((weights @ outputs - gold) ** 2))
+
+    found = greedy_selection(score, 3)
+    everywhere = [
+        np.array([a, b, PARTS - a - b]) / PARTS
+        for a, b in itertools.product(range(PARTS + 1), repeat=2)
+        if a + b <= PARTS
+    ]
+    assert found.sum() == pytest.approx(1)
+    assert found.min() >= 0
+    best = max(map(score, everywhere))
+    assert max(map(score, np.eye(3))) <= score(found)
+    assert score(found) == pytest.approx(best, rel=0.01)

@@ -137,13 +137,6 @@ def test_a_size_is_complete_before_the_next_and_the_twins_come_first() -> None:
     ]
 
 
-def test_only_objectives_with_a_generator_have_its_sizes() -> None:
-    models = study({"generator_sizes": (0.25, 0.5), "seeds": (3, 4)}).everything
-    assert list(dict.fromkeys(model.family for model in models)) == ["mlm", "rtd-0.25", "rtd-0.5", "random"]
-    sizes = {model.family: model.protocol.generator_size for model in models if model.protocol}
-    assert (sizes["rtd-0.25"], sizes["rtd-0.5"]) == (0.25, 0.5)
-
-
 def test_a_model_is_compared_with_both_twins_and_never_with_itself() -> None:
     (step,) = study({"seeds": (0, 1, 2)}).of(PretrainStep)
     by_name = {model.name: model for model in step.models}

@@ -173,17 +173,6 @@ def test_a_chain_without_data_is_not_run(layerprobe: Layerprobe, words: Path, co
     assert "Not run: domain adaptation, then TMFT; add the data with --corpus FILE." in given
 
 
-@pytest.mark.slow
-def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
-    model = save_tiny("electra", tmp_path / "model", num_hidden_layers=12)
-    arguments = ("lab", "reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
-    done = layerprobe(*arguments, "--json").json
-    assert [score["layer"] for score in done["scores"]] == [3] * 4 + [12] * 4
-    for score in done["scores"]:
-        assert score["difference"] == pytest.approx(score["ours"]["mean"] - score["paper"])
-    assert "82.15" in layerprobe(*arguments).out
-
-
 def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
     model = save_tiny("electra", tmp_path / "model")
     assert "random, pareto, got 'x'" in layerprobe("lab", "reproduce", "x").error

@@ -42,12 +42,6 @@ def test_every_model_becomes_an_entry(result: RecipeResult, folder: Path) -> Non
     assert len(result.rows) == 6 * 2 * 3
 
 
-def test_the_noise_floor_is_the_same_from_both_sides(result: RecipeResult) -> None:
-    """CKA of two MLM models is symmetric, so with two seeds both have one floor."""
-    first, second = (e.cka["mlm twin, other seed"].values for e in entries(result) if e.family == "mlm")
-    assert first == pytest.approx(second, abs=1e-6)
-
-
 def test_files_read_back(result: RecipeResult, folder: Path) -> None:
     assert read_zoo(folder / "zoo.json").entries == entries(result)
     assert from_json(RecipeResult, to_json(result)) == result

@@ -61,16 +61,6 @@ def test_a_rare_class_that_is_found_is_above_the_floor() -> None:
     assert LARGEST in [trace.name for trace in result.plot().data]
 
 
-def test_classes_of_like_size_keep_accuracy() -> None:
-    embeddings, signal = layered(150, strengths=(0.0, 1.5))
-    targets = np.argsort(np.argsort(signal[:, 0])) // 50
-    result = probe(embeddings, targets, weighted_sum=False, **FEW)
-    assert (result.primary, result.best_layer, result.on_floor) == ("accuracy", 1, False)
-    assert result.floor is not None
-    assert (round(result.floor.value, 1), result.floor.by) == (33.3, LARGEST)
-    assert not any("macro F1" in note for note in result.notes)
-
-
 def test_every_kind_of_target_has_a_floor() -> None:
     embeddings, signal = layered(60, strengths=(0.0, 1.0))
     rows = np.arange(60).reshape(30, 2)

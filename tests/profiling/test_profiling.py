@@ -116,18 +116,6 @@ def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> 
 # ---- how it is measured ----------------------------------------------------------------------------------
 
 
-def test_inputs_are_words_of_the_exact_length_and_the_same_each_time(tiny: Callable[[str], Encoder]) -> None:
-    encoder = tiny("bert")
-    first, again, other = (random_batch(encoder, length=9, batch_size=5, seed=seed) for seed in (1, 1, 2))
-    assert {name: values.shape for name, values in first.items()} == dict.fromkeys(
-        ("input_ids", "attention_mask", "token_type_ids"), torch.Size((5, 9))
-    )
-    torch.testing.assert_close(first, again, rtol=0, atol=0)
-    assert not torch.equal(first["input_ids"], other["input_ids"])
-    assert not {*first["input_ids"].flatten().tolist()} & {*encoder.tokenizer.all_special_ids}
-    assert first["attention_mask"].all()
-
-
 @pytest.mark.slow
 def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch, unfrozen: None

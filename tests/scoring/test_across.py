@@ -12,7 +12,6 @@ from scipy import stats
 from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.results import words
-from layerprobe.results.conclusion import Verdict
 from layerprobe.scoring.score import across_tasks, score
 from layerprobe.scoring.scores import Scores, TaskScores
 from layerprobe.scoring.values import LayerScores
@@ -58,18 +57,6 @@ def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: S
             assert layer.interval == pytest.approx((expected.low, expected.high))
     assert three.layers[2].interval is None
     assert [layer.layer for layer in three.candidates] == [1, 2, 3]
-
-
-def test_the_sentence_says_what_holds_for_other_tasks(three: Scores) -> None:
-    low, high = three.layers[3].interval or (math.nan, math.nan)
-    about = three.conclusion
-    assert three.summary == "Layer 2 is best over 3 tasks (on other tasks like these, 1 or 3 may be as good)"
-    assert words.sentence(about) == "On average it scores 61.5, 9.8 more than the last layer, 3."
-    assert about.facts["next"].interval == (low, high)
-    alone = across_tasks((model_of(),), [scored(CURVES[0], "a")])
-    assert alone.facts["next"].value == pytest.approx(10.0)
-    assert (alone.facts["next"].interval, alone.verdict) == (None, Verdict.UNDECIDED)
-    assert [each.interval for each in alone.layers] == [None] * 4
 
 
 def test_intervals_hold_for_other_tasks() -> None:

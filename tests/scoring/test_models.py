@@ -12,8 +12,6 @@ import layerprobe as lp
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
-from layerprobe.profiling.run import milliseconds
-from layerprobe.results import words
 from layerprobe.results.conclusion import Verdict
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score, score_split
@@ -24,7 +22,6 @@ from layerprobe.stats.floors import Floor
 from layerprobe.stats.values import AgainstBest
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import item_influences
-from layerprobe.tasks.kind import KINDS
 from tests.models import save_tiny
 from tests.toy_task import TOY_KINDS, toy_task_of
 
@@ -90,19 +87,6 @@ def test_a_kept_probe_without_influences_is_fitted_again(tmp_path: Path) -> None
     assert score_split(pair[0], task)[0] == before[0]
     kept = [path for path in Store(place).root.rglob("*.json") if "probes" in path.parts]
     assert kept, "expected the probes in the store"
-
-
-@pytest.mark.slow
-def test_the_python_face(models: list[Model]) -> None:
-    task = toy_task_of("sts")
-    result = lp.score(models, task, split="validation", timing=milliseconds)
-    assert (result.split, len(result.models)) == ("validation", 2)
-    assert all(each.milliseconds is not None and each.milliseconds > 0 for each in result.layers)
-    ranges = [(each.milliseconds_range, each.milliseconds) for each in result.layers]
-    assert all(ends is not None and ends[0] <= (time or 0) <= ends[1] for ends, time in ranges)
-    assert result.front("milliseconds")
-    assert read_result(result.to_json()) == result
-    assert lp.score(models[0], task, timing=milliseconds).best.milliseconds is not None
 
 
 def test_other_settings_of_one_model_are_compared_under_other_names(models: list[Model]) -> None:
@@ -189,15 +173,6 @@ def test_what_is_done_when_a_model_fails_is_kept(models: list[Model], tmp_path: 
     assert {path: path.stat().st_mtime_ns for path in entries} == entries
 
 
-def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
-    task = toy_task_of("retrieval")
-    both = score(models, task)
-    assert both.primary == KINDS["retrieval"].metrics[0]
-    assert both.compared is not None
-    assert both.compared.floor is not None
-    assert both.compared.floor.by == "a random order"
-
-
 # ---- what a result says ---------------------------------------------------------------------------------
 
 
@@ -257,22 +232,6 @@ MADE = result_of(
     candidates=(1, 3),
     floor=Floor(value=50.0, by="always predicting 1"),
 )
-
-
-def test_what_is_said_names_the_best_and_the_smallest_within_the_tolerance() -> None:
-    assert [each.layer for each in MADE.best_of_each] == [3, 2]
-    about = MADE.conclusion
-    assert [about.names[name] for name in ("label", "layer", "other")] == ["large", 3, "small at layer 2"]
-    assert (about.verdict, about.facts["next"].value, about.facts["behind"].value) == (Verdict.PROBABLE, 1.0, 0.5)
-    assert [words.line(check, about)[0] for check in about.checks] == [
-        "Layer small at layer 2 is the smallest within 2 points of the best (95 % sure)",
-        "Beats always predicting 1, which scores 50.0",
-    ]
-    rows = (0, 2, 50.0, 20, None), (1, 3, 80.0, 40, None)
-    alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
-    assert (alone.verdict, alone.facts["next"].value) == (Verdict.DECIDED, 30.0)
-    assert "enough" not in [check.name for check in alone.conclusion.checks]
-    assert result_of(*rows).facts["next"].value == 30.0, "of files without a comparison"
 
 
 def test_nothing_is_recommended_on_the_floor() -> None:

@@ -10,10 +10,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol, TuningResult
-from layerprobe.results.shown import read_result
 from layerprobe.shrinking.teacher import candidates
 from tests.models import save_tiny
-from tests.shown import assert_one_table, assert_shows_itself
 from tests.toy_task import toy_task_of
 
 PROTOCOL = Protocol(learning_rate=1e-3, epochs=1, batch_size=16)
@@ -77,12 +75,6 @@ def test_choices_that_are_the_same_are_one(folder: str) -> None:
     assert found.count((2, 4)) == 1, "expected evenly spaced ones and given ones once"
     assert set(candidates(folder, TASK, 3)) >= {(1, 2, 3)}
     assert all(len(blocks) == 3 for blocks in candidates(folder, TASK, 3))
-
-
-def test_it_is_a_table_and_is_read_back(result: TuningResult, tmp_path: Path) -> None:
-    assert_one_table(result.table, tmp_path)
-    assert read_result(result.to_json()) == result
-    assert_shows_itself(result, tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 4, "50%", "2x", (), "found", 2.5, None])

@@ -95,14 +95,6 @@ def test_training_makes_it_agree(folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_it_pools_as_the_model(folder: str) -> None:
-    model = Model(folder, pooling="cls")
-    assert shrunk(model, size=2).protocol.pooling == "cls"
-    with pytest.raises(DataError, match="one way of pooling, got cls of the model and max of the protocol"):
-        shrunk(model, size=2, protocol=dataclasses.replace(PROTOCOL, pooling="max"))
-
-
-@pytest.mark.slow
 def test_the_loss_is_that_of_scores(folder: str) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, seeds=2)
@@ -310,13 +302,6 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
     assert result.smaller.agreement == whole.smaller.agreement
 
 
-@pytest.mark.slow
-def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shrinking, "UNLIKE", -200.0)
-    (warning,) = shrunk(folder, toy_task_of("sts"), size=2).warnings
-    assert "train on texts of the task's domain and language" in warning
-
-
 def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "NO_TEACHER", 100.0)
     with pytest.raises(DataError, match="they are no teacher for it: expected a sentence encoder"):
@@ -498,20 +483,6 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
     assert [figure.name for figure in figures(two)] == ["sizes", "losses-as_it_is"]
     assert "without labels" in result.account
-
-
-@pytest.mark.slow
-def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
-    plain = shrunk(folder, size=2).smaller
-    sizes = [dataclasses.replace(plain, blocks=tuple(range(1, k + 1)), chosen_by=loss(4.0 - k, 0.5)) for k in (1, 2, 3)]
-    tried = (*sizes[:2], dataclasses.replace(sizes[2], tuned=loss(0.4, 0.6)))
-    result = dataclasses.replace(shrunk(folder, size=2), task="stsb", tried=tried, chosen=2)
-    (figure,) = [drawing for drawing in figures(result) if drawing.name.startswith("losses")]
-    assert list(figure.plot.data[0].y) == pytest.approx([3.0, 2.0, 1.0])
-    assert figure.plot.layout.yaxis.title.text.startswith("Validation loss")
-    columns = {column.name: column.values for column in result.sizes.columns}
-    assert columns["chosen_by_loss"] == pytest.approx((3.0, 2.0, 1.0, None))
-    assert columns["tuned_loss"] == pytest.approx((None, None, 0.4, None))
 
 
 @pytest.mark.slow

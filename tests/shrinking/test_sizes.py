@@ -13,11 +13,9 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.draw import drawn
-from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.shrinking import points_lost
 from layerprobe.shrinking.points_lost import Compared, served
-from layerprobe.shrinking.run import _some
 from layerprobe.shrinking.teacher import Taught
 from layerprobe.shrinking.values import PointsLost, Served, Shrunk, Smaller
 from layerprobe.tasks.splitting import checked_task
@@ -92,11 +90,6 @@ def test_validation_chooses_the_front_and_test_is_drawn(result: Shrunk) -> None:
     assert [*of_time["torch"].y] == [80.0], "expected those that were timed alone"
 
 
-def test_it_is_read_back(result: Shrunk) -> None:
-    assert read_result(result.to_json()) == result
-    assert read_result(result.to_json()) == result, "expected it without its type, too"
-
-
 def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], task: Task) -> list[Served]:
     """Return two models' ways with all dimensions and with four."""
     compared = Compared(whole=models[0], task=task, tuning=None, margin=1.0)
@@ -135,11 +128,6 @@ def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monk
 def test_a_result_without_ways_says_how_they_are_measured(result: Shrunk) -> None:
     with pytest.raises(DataError, match=r"no backends were measured: shrink with ShrinkSettings\(front=True\)"):
         dataclasses.replace(result, front=()).ways  # noqa: B018
-
-
-def test_some_sizes_are_at_equal_distances() -> None:
-    assert _some([1, 2], 6) == [1, 2]
-    assert _some([*range(1, 13)], 6) == [1, 3, 5, 8, 10, 12]
 
 
 @pytest.mark.slow

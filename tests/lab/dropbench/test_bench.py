@@ -210,15 +210,6 @@ def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
     assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
 
 
-def test_the_direction_of_a_metric_nobody_knows_is_tuned() -> None:
-    up, down = (1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 1.6), (1.0,) * 7
-    data = zoo(
-        *(entry(f"{family}0", family, DROPPING, metrics={"curvature": up}) for family in "ab"),
-        *(entry(f"{family}1", family, RISING, metrics={"curvature": down}) for family in "ab"),
-    )
-    assert value(scores_of(data, "fall of curvature").f1) == 1
-
-
 def test_labels_are_told_apart() -> None:
     data = zoo(
         *(

@@ -89,16 +89,6 @@ def test_fresh_weights_are_all_drawn(name: str, tmp_path: Path) -> None:
             assert (weight == expected).all(), fresh
 
 
-def test_random_weights_are_those_of_the_encoder(folder: Path) -> None:
-    checkpoint = resolve(Model(str(folder), random_init=5))
-    expected = load_encoder(checkpoint, device="cpu").model.state_dict()
-    model, fresh = head_of(folder, random_init=5)
-    for name, weight in model.base_model.state_dict().items():
-        torch.testing.assert_close(weight, expected[name], rtol=0, atol=0)
-    assert fresh
-    assert not any(name.startswith("bert.") for name in fresh)
-
-
 def test_the_head_that_microsoft_published_for_deberta_is_found(tmp_path: Path) -> None:
     """Its weights have the names of `legacy=False`, its configuration does not say so."""
     original = save_with_head("deberta-v3", tmp_path, legacy=False)

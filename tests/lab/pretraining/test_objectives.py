@@ -104,15 +104,6 @@ def test_all_objectives_begin_with_the_same_encoder() -> None:
     assert not torch.equal(first["embeddings.word_embeddings.weight"], other_seed["embeddings.word_embeddings.weight"])
 
 
-def test_all_generators_begin_the_same_and_not_as_the_encoder() -> None:
-    first, *others = (objective_for(name, generator_size=1.0).generator for name in WITH_GENERATOR)
-    for name, weight in first.state_dict().items():
-        assert all(torch.equal(weight, other.state_dict()[name]) for other in others), name
-    block = "encoder.layer.0.attention.self.query.weight"
-    encoder = objective_for("rtd", generator_size=1.0).model.base_model
-    assert not torch.equal(first.base_model.get_parameter(block), encoder.get_parameter(block))
-
-
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_the_generator_reads_masks_only_and_fills_them_in(
     name: str, batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch
