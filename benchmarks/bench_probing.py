@@ -94,7 +94,7 @@ class Halves:
                     nothing = np.zeros((1, len(items)))
                     fitted = Fitted(outputs=outputs[items][None], swayed=nothing, penalties=nothing)
                     board.add(layer.name, number, layer.shape[1], *problem.evaluated(fitted))
-            elif (varies := scaled_or_none(layer.taken(items), shifted=True)) is not None:
+            elif (varies := scaled_or_none(as_layers([layer.rows(items)])[0], shifted=True)) is not None:
                 fitted = problem.outputs(varies)
                 board.add(layer.name, number, layer.shape[1], *problem.evaluated(fitted))
         return board

@@ -59,10 +59,6 @@ class Layer:
         for where in self.pieces:
             yield where, self.rows(where)
 
-    def taken(self, chosen: NDArray[np.intp]) -> Layer:
-        """Return the layer with the chosen rows, in their order."""
-        return Layer(name=self.name, shape=(len(chosen), self.shape[1]), read=lambda rows: self.read(chosen[rows]))
-
     def unusable(self) -> str | None:
         """Return an error message that counts the rows with NaN or infinite values; None if there are none."""
         return not_finite(as_array(self.read(where), name=self.name) for where in self.pieces)

@@ -7,7 +7,7 @@ parameters and the track record of each rule are in `rules.json`.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -118,12 +118,8 @@ class Rule:
             return (), ()
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
         predict = self.make(**self.chosen)
-        if isinstance(predict, ReadingPredictor):
-            layers = predict.layers(drawn)
-        else:
-            curves = (LayerCurve(values=tuple(values)) for values in drawn.tolist())
-            layers = np.array([predict(replace(model, curves={name: one}))[0] for one in curves])
-        layers = layers if most is None else np.minimum(layers, most)
+        assert isinstance(predict, ReadingPredictor)  # as of every rule in `rules.json` on one reading
+        layers = predict.layers(drawn) if most is None else np.minimum(predict.layers(drawn), most)
         return shares_of(1 + layers, n_layers=model.n_blocks + 1)
 
 

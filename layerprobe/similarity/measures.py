@@ -149,8 +149,16 @@ class MutualKNN(LayerMeasure[Pairs]):
         return self.neighbours + 2
 
     def prepare(self, layer: ArrayLike, *, name: str) -> Pairs:
-        """Return the nearest neighbours of its samples."""
-        return nearest_neighbours(layer, name=name, neighbours=self.neighbours)
+        """Return the nearest neighbours of its samples; it needs memory for a block of rows of n cosines."""
+        centred_layer(layer, name=name)  # for its checks
+        units = unit_rows(finite_matrix(layer, name=name), name=name)
+        n = len(units)
+        if self.neighbours >= n:
+            raise DataError(
+                f"neighbours is {self.neighbours}, expected 1 to {n - 1}, the other samples of {name}: "
+                "use fewer neighbours or more texts"
+            )
+        return np.concatenate([_nearest(units, start, self.neighbours) for start in range(0, n, BLOCK)])
 
     def compare(self, first: Pairs, second: Pairs) -> float:
         """Return the mean share of common neighbours of two layers."""
@@ -165,24 +173,6 @@ class MutualKNN(LayerMeasure[Pairs]):
             f"{self.neighbours} neighbours among {n} texts are many: independent layers would share "
             f"{100 * level:.0f} % of them: compare with fewer neighbours, or on more texts"
         )
-
-
-def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> Pairs:
-    """Return the nearest neighbours of every sample; it needs memory for a block of rows of n cosines.
-
-    Raises:
-        DataError: Also if there are fewer samples than neighbours.
-        DegenerateLayerError: Also if a row is zero.
-    """
-    centred_layer(X, name=name)  # for its checks
-    units = unit_rows(finite_matrix(X, name=name), name=name)
-    n = len(units)
-    if not 1 <= neighbours < n:
-        raise DataError(
-            f"neighbours is {neighbours}, expected 1 to {n - 1}, the other samples of {name}: "
-            "use fewer neighbours or more texts"
-        )
-    return np.concatenate([_nearest(units, start, neighbours) for start in range(0, n, BLOCK)])
 
 
 def _nearest(units: Array, start: int, neighbours: int) -> Pairs:

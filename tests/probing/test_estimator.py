@@ -85,7 +85,7 @@ def test_its_predictions_are_those_that_were_scored(kind: str) -> None:
     train = np.flatnonzero(~inside)
     raw = TARGETS[kind][train]
     alone = as_targets(raw, len(train)).folded(None, ProbeSettings(foldings=1, folds=3))
-    fit = alone.fit(layer.taken(train), fitted.penalties[0, 0])
+    fit = alone.fit(as_layers([layer.rows(train)])[0], fitted.penalties[0, 0])
     rows = scale(EMBEDDINGS[:, 1][inside])
     outputs = fitted.outputs[0][inside]
     expected = outputs if problem.unit is None else problem.unit.undone(outputs, outputs)[0]
