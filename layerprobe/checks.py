@@ -226,7 +226,7 @@ def check_count(seeds: Seeds) -> int:
     return len(numbers)
 
 
-def as_layers(layers: object, n_blocks: int | None = None, *, of: str = "the model") -> list[int]:
+def layer_numbers(layers: object, n_blocks: int | None = None, *, of: str = "the model") -> list[int]:
     """Return layers given as numbers, as a text such as 3,6,9-12 or -1, or as results that choose one.
 
     Negative layers count from the last one, -1, of a model with `n_blocks`; without `n_blocks` they stay negative.
@@ -234,7 +234,7 @@ def as_layers(layers: object, n_blocks: int | None = None, *, of: str = "the mod
     Raises:
         DataError: If the input names no layers, or the model has no such layer.
     """
-    numbers = _layer_numbers(layers, -1 if n_blocks is None else n_blocks)
+    numbers = _unchecked_layers(layers, -1 if n_blocks is None else n_blocks)
     if n_blocks is None:
         return numbers
     size = n_blocks + 1
@@ -243,7 +243,7 @@ def as_layers(layers: object, n_blocks: int | None = None, *, of: str = "the mod
     return [number % size for number in numbers]
 
 
-def _layer_numbers(layers: object, last: int) -> list[int]:
+def _unchecked_layers(layers: object, last: int) -> list[int]:
     if isinstance(layers, str):
         return sorted(set(read_numbers(layers, last=last))) if layers else []
     for name in ("kept_layer", "best_layer", "recommended_layer"):
@@ -251,19 +251,19 @@ def _layer_numbers(layers: object, last: int) -> list[int]:
             return [getattr(layers, name)]
     try:
         if isinstance(layers, Iterable):
-            return [number for item in layers for number in _layer_numbers(item, last)]
+            return [number for item in layers for number in _unchecked_layers(item, last)]
         return [index(layers)]  # type: ignore[arg-type]
     except TypeError:
         raise DataError(f"expected layers as whole numbers, or a result that chooses one, got {layers!r}") from None
 
 
 def one_layer(layer: object, n_blocks: int | None = None, *, of: str = "the model") -> int:
-    """Return the layer given as a number or as a result that chooses it, as `as_layers` does.
+    """Return the layer given as a number or as a result that chooses it, as `layer_numbers` does.
 
     Raises:
         DataError: If there are several layers, or the model has no such layer.
     """
-    layers = as_layers(layer, n_blocks, of=of)
+    layers = layer_numbers(layer, n_blocks, of=of)
     if len(layers) != 1:
         raise DataError(f"expected one layer, got {layers}")
     return layers[0]

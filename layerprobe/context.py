@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CallSettings:
     """Settings that hold for every call."""
 
     level: float = LEVEL
@@ -124,12 +124,12 @@ class Settings:
     """Whether scores keep the model outputs behind them; then no score comes from the store."""
 
 
-DEFAULT_SETTINGS = Settings()
+DEFAULT_SETTINGS = CallSettings()
 
-_CURRENT: ContextVar[Settings] = ContextVar("settings", default=DEFAULT_SETTINGS)
+_CURRENT: ContextVar[CallSettings] = ContextVar("settings", default=DEFAULT_SETTINGS)
 
 
-def current() -> Settings:
+def current() -> CallSettings:
     """Return the settings that hold here."""
     return _CURRENT.get()
 
@@ -141,7 +141,7 @@ def settings(
     progress: Progress | None = None,
     by_item: bool | None = None,
     outputs: bool | None = None,
-) -> Iterator[Settings]:
+) -> Iterator[CallSettings]:
     """Change settings inside a `with` block, in this thread.
 
     Args:
@@ -173,7 +173,7 @@ def report(task: str, done: float, total: float) -> None:
     current().progress(task, done, total)
 
 
-def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:
+def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[CallSettings]:
     """Count progress reported inside a `with` block as a `share` of the `whole`, beginning at `start`."""
     outer = current().progress
 

@@ -136,19 +136,6 @@ def short_name(name: str) -> str:
     return f"{parent}/{last}" if parent and is_generic(last) else last
 
 
-def short_names(model: str, reference: str) -> tuple[str, str]:
-    """Return both names without organisation or folder, or the full names where the short ones are equal.
-
-    Examples:
-        >>> short_names("google/electra-base-discriminator", "google-bert/bert-base-cased@main")
-        ('electra-base-discriminator', 'bert-base-cased@main')
-        >>> short_names("old/electra", "new/electra")
-        ('old/electra', 'new/electra')
-    """
-    first, second = distinct_names([model, reference])
-    return first, second
-
-
 def distinct_names(names: Sequence[str]) -> list[str]:
     """Return names without organisation or folder; full names where two would be equal, paths without
     their common beginning.

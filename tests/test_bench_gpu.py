@@ -41,21 +41,3 @@ def test_a_layer_that_is_too_far_from_the_cpu_fails(
     assert bench_gpu.main(arguments) == 1
     first, *_ = json.loads((tmp_path / "figures.json").read_text())["equality"]
     assert first["holds"] is False
-
-
-def test_minilm_and_the_benchmark_take_part_together_or_not_at_all(
-    bench_gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(bench_gpu, "STSB", tmp_path / "nowhere")
-    assert bench_gpu.here(tmp_path, None) == (None, None)
-    assert capsys.readouterr().out == "left out: MiniLM on the STS benchmark: give --minilm and --stsb\n"
-    assert bench_gpu.here(tmp_path, tmp_path) == (tmp_path, tmp_path)
-
-
-def test_without_a_gpu_it_says_how_to_try(
-    bench_gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit, match="2"):
-        bench_gpu.main([])
-    assert "expected a CUDA device, got none: --device cpu --tiny tries" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.checks import as_layers, check_count, check_seeds, one_layer, read_numbers, read_share
+from layerprobe.checks import check_count, check_seeds, layer_numbers, one_layer, read_numbers, read_share
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
@@ -19,15 +19,15 @@ from layerprobe.tasks.values import TaskSettings
 @pytest.mark.parametrize(
     ("read", "expected"),
     [
-        (as_layers("3,6,9-12"), [3, 6, 9, 10, 11, 12]),
-        (as_layers("9,3,3"), [3, 9]),
-        (as_layers(""), []),
-        (as_layers("-1", 6), [6]),
-        (as_layers("0,-2,5-6", 6), [0, 5, 6]),
-        (as_layers("-3--1", 6), [4, 5, 6]),
-        (as_layers("4--2", 6), [4, 5]),
-        (as_layers([-1, 0, -7], 6), [6, 0, 0]),
-        (as_layers(np.int64(-2), 6), [5]),
+        (layer_numbers("3,6,9-12"), [3, 6, 9, 10, 11, 12]),
+        (layer_numbers("9,3,3"), [3, 9]),
+        (layer_numbers(""), []),
+        (layer_numbers("-1", 6), [6]),
+        (layer_numbers("0,-2,5-6", 6), [0, 5, 6]),
+        (layer_numbers("-3--1", 6), [4, 5, 6]),
+        (layer_numbers("4--2", 6), [4, 5]),
+        (layer_numbers([-1, 0, -7], 6), [6, 0, 0]),
+        (layer_numbers(np.int64(-2), 6), [5]),
         (one_layer("-0", 6), 0),
         (one_layer("-1"), -1),
         (check_seeds("3"), (0, 1, 2)),
@@ -58,13 +58,13 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
 @pytest.mark.parametrize("layers", [7, -8, "7", "-100", "3,-8", "-8--1", [0, 99], [-9]])
 def test_a_layer_that_a_model_lacks_is_refused(layers: object) -> None:
     with pytest.raises(DataError, match=r"expected layers from 0 to 6 of electra, got (-?\d+(, )?)+"):
-        as_layers(layers, 6, of="electra")
+        layer_numbers(layers, 6, of="electra")
 
 
 @pytest.mark.parametrize("text", ["-", "--1", "-1-3", "-1..3", "−1", "-1-", "3,-"])
 def test_what_is_no_layer_is_refused(text: str) -> None:
     with pytest.raises(DataError, match=r"expected (whole numbers|a range) such as .* got "):
-        as_layers(text, 6)
+        layer_numbers(text, 6)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "0.5%", "101%", "nan", "-5%"])

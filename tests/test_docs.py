@@ -24,6 +24,7 @@ from layerprobe.results.shown import load
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "research").rglob("*.md"))]
 LONG = {
+    "docs/data.md",
     "docs/try.md",
     "docs/find.md",
     "docs/shrink.md",
@@ -111,11 +112,6 @@ def test_modules_that_are_run_are_there() -> None:
         module = ROOT.joinpath(*name.split("."))
         source = module / "__main__.py" if module.is_dir() else module.with_suffix(".py")
         assert '__name__ == "__main__"' in source.read_text(), name
-
-
-def test_an_option_that_is_not_there_is_noticed() -> None:
-    with pytest.raises(Exception, match="no-such-option"):
-        parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])
 
 
 def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,12 +53,6 @@ def test_a_notebook_uses_public_names_alone(path: Path) -> None:
     assert set().union(*(imports(cell.source) for cell in cells)) == {"import layerprobe as lp"}
 
 
-def test_imports_of_modules_are_seen() -> None:
-    assert imports("import numpy\nif True:\n    from layerprobe.similarity.cka import estimate_cka") == {
-        "from layerprobe.similarity.cka import estimate_cka"
-    }
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_ends_with_a_decision_on_printed_numbers(path: Path) -> None:
     *_, evidence, last = cells = nbformat.read(path, as_version=4).cells
@@ -73,10 +67,6 @@ def test_a_notebook_ends_with_a_decision_on_printed_numbers(path: Path) -> None:
     answer = first[first.index("**We see.**") :].partition("\n\n")
     answer = answer[0] + answer[2].partition("\n\n")[0]  # what is seen, and what is decided
     assert numbers(answer) <= numbers("".join(map(printed, cells)))
-
-
-def test_numbers_are_read_without_signs_and_commas() -> None:
-    assert numbers("layer 4 of rtd: −0.4 to 9.5 points, 1,500 pairs, v2, 62 %.") == {"4", "0.4", "9.5", "1500", "62"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -71,7 +71,9 @@ class Commands(TyperGroup):
         module_name, _, name = (known.epilog or "").partition(":")
         command = getattr(import_module(f"layerprobe_cli.commands.{module_name}"), name)
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        app.command(cmd_name, cls=Command, help=unwrapped(inspect.getdoc(command)))(expanded(command, run))
+        about = unwrapped(inspect.getdoc(command))
+        panel = known.rich_help_panel  # type: ignore[attr-defined]
+        app.command(cmd_name, cls=Command, help=about, rich_help_panel=panel)(expanded(command, run))
         self.commands[cmd_name] = typer.main.get_command(app)
         return self.commands[cmd_name]
 

@@ -631,7 +631,7 @@ def finite(value: float | None) -> float | None:
 # ---- layers ----------------------------------------------------------------------------------------------
 
 
-def check_layers(layers: str) -> None:
+def check_layer_text(layers: str) -> None:
     """Raise DataError unless these are numbers, or all; the model's layers are checked later."""
     if layers != "all":
         read_numbers(layers, last=MOST_NUMBERS)
@@ -641,7 +641,7 @@ Layers = Annotated[
     str,
     option(
         "Fine-tuning",
-        callback=checked(check_layers),
+        callback=checked(check_layer_text),
         help="Layers to fine-tune, such as 3,6,9-12, -1 for the last one, or all.",
     ),
 ]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds
+from layerprobe.checks import Seeds, check_choice, check_seeds, layer_numbers
 from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
@@ -254,10 +254,10 @@ def _distinct(tasks: Sequence[Task]) -> list[str]:
 
 
 def check_layers(checkpoint: Resolved, layers: object) -> list[int]:
-    """Return layers of a model, given as `all` or for `as_layers`; raise DataError if it has no such layer."""
+    """Return layers of a model, given as `all` or for `layer_numbers`; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
     every = isinstance(layers, str) and layers == "all"  # an array is compared by element
-    return list(range(n_blocks + 1)) if every else as_layers(layers, n_blocks, of=checkpoint.label)
+    return list(range(n_blocks + 1)) if every else layer_numbers(layers, n_blocks, of=checkpoint.label)
 
 
 STEPS, TEXTS = 3, 64

@@ -26,7 +26,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Extraction, data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_names
+from layerprobe.names import distinct_names
 from layerprobe.prediction.rule import ModelCurves, Rule, fixed_fraction
 from layerprobe.prediction.rules import check_depth, plateau_rule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
@@ -285,7 +285,7 @@ def predict_drop(
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
         by_name = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **by_name}
     return drop_of_curves(
-        short_names(comparison.model.name, comparison.reference.name)[0],
+        distinct_names([comparison.model.name, comparison.reference.name])[0],
         comparison.model.n_blocks,
         comparison.layers,
         by_name,

@@ -44,13 +44,8 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: 
     [
         (("export", "MODEL", "FULL", "--layer", "1"), "is not empty"),
         (("lab", "adapt", "MODEL", "--texts", "DATA", "--out", "FULL"), "is not empty"),
-        (("finetune", "MODEL", "-t", "DATA", "--lora", "9999"), "1024"),
         (("find", "MODEL", "-t", "DATA", "--report", "out.txt"), "ends in .html"),
-        (("find", "MODEL", "-t", "DATA", "--report", "INSIDE.html"), "pairs.csv is not a folder"),
         (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is not a folder"),
-        (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
-        (("extract", "MODEL", "-t", "DATA", "--workers", "2"), "expected --ray ADDRESS with --workers"),
-        (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "no --weighting without --scan"),
         (("score", "MODEL", "-t", "DATA", "--backend", "openvino"), "pip install 'layerprobe[openvino]'"),
         (("extract", "MODEL", "-t", "DATA", "--ray", "auto"), "pip install 'layerprobe[ray]'"),
         (("finetune", "MODEL", "-t", "DATA", "--lora", "8"), "pip install 'layerprobe[lora]'"),

@@ -39,15 +39,6 @@ def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
     assert "note: rules with parameters were tuned on the other families" in done.err
 
 
-def test_all_strategies_are_printed_when_all_is_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    out = layerprobe("lab", "bench", zoo_file, "--wide").out
-    control = "control: ignores the model"
-    assert "  of 6 models drop" in out
-    assert "Intervals resample families" in out
-    assert any(line.startswith("last layer ") and control in line for line in out.splitlines())
-    assert "tuned plateau of CKA" in out
-
-
 def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
     done = layerprobe("lab", "bench", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
     assert done.json["level"] == 0.8
@@ -55,6 +46,7 @@ def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
     assert done.json["budgets"][0]["truths"]["a0"]["onset"] == 5
 
 
+@pytest.mark.slow
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
     """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
     done = layerprobe("lab", "bench", zoo_file, "--tuned")

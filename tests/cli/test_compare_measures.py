@@ -90,27 +90,6 @@ def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
     assert "{measures}" not in shown
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--measure", "procrustes", "--neighbours", "10"), "expected no --neighbours with procrustes"),
-        (("--measure", "svcca", "--bandwidth", "1"), "expected no --bandwidth with svcca"),
-        (
-            ("--measure", "procrustes", "--kernel", "linear", "--estimator", "biased"),
-            "no --estimator, --kernel with procrustes",
-        ),
-        (("--bandwidth", "1"), "expected no bandwidth with the linear kernel, got 1.0: use --kernel rbf"),
-        (("--kernel", "rbf", "--neighbours", "3"), "expected no --neighbours with cka"),
-    ],
-)
-def test_options_that_a_measure_does_not_have(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, options: tuple[str, ...], message: str
-) -> None:
-    refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
-    assert refused.code == 2
-    assert message in " ".join(refused.err.split())
-
-
 def test_an_option_goes_to_those_of_several_measures_that_have_it(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
@@ -131,12 +110,3 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
     ]
     output = layerprobe("compare", *pair, "-t", pairs_file, *several).out
     assert output.index("CKA") < output.index("mutual kNN")
-
-
-def test_an_option_that_none_of_several_measures_has_is_refused(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path
-) -> None:
-    options = ("--measure", "procrustes", "--measure", "cka", "--neighbours", "3")
-    refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
-    assert refused.code == 2
-    assert "expected no --neighbours with procrustes and cka" in " ".join(refused.err.split())

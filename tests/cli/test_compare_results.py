@@ -29,23 +29,3 @@ def test_two_results_are_compared_by_layer(
     n_seeds = {"score": 1, "probe": 1, "finetune": 2}[command]
     assert {error.get("n_seeds", 1) for error in compared["errors"]} == {n_seeds}
     assert "Differences by layer" in (tmp_path / "page.html").read_text()
-
-
-def test_what_goes_with_no_two_results_is_refused(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
-    file, other = tmp_path / "a.json", tmp_path / "b.json"
-    file.write_text(layerprobe("score", pair[0], "-t", pairs_file, "--json").out)
-    other.write_text("{}")
-    for words, message in (
-        ((file, pair[0]), "results are compared with results alone"),
-        ((pair[0], file), "results are compared with results alone"),
-        ((file,), "results are compared with results alone"),
-        ((file, file, "--measure", "procrustes"), "expected no --measure with two saved results"),
-        ((file, file, "--map"), "expected no --map with two saved results"),
-        ((file, other), "expected a result as JSON"),
-        ((file, tmp_path / "none.json"), "No such file or directory"),
-    ):
-        refused = layerprobe("compare", *words)
-        assert refused.code in (1, 2)
-        assert message in " ".join(refused.err.replace("│", " ").split())

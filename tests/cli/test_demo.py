@@ -22,13 +22,6 @@ def test_the_files_of_the_demo_serve_other_commands(layerprobe: Layerprobe, tmp_
     assert sum(len(split.targets) for split in (task.train, task.validation, task.test)) == 3000
 
 
-def test_files_of_the_demo_that_cannot_be_written_are_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    refused = layerprobe("demo", "--files", tmp_path / "taken")
-    assert refused.code == 2
-    assert "taken is not a folder" in " ".join(refused.err.replace("│", " ").split())
-
-
 @pytest.mark.slow
 def test_the_demo_finds_the_layer_to_keep(layerprobe: Layerprobe, tmp_path: Path) -> None:
     done = layerprobe("demo", "--out", tmp_path / "demo")

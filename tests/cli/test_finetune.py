@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from layerprobe.files.atomic import write_kept
 from layerprobe.versions import versions
 
@@ -40,23 +38,3 @@ def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tm
 def test_a_dry_run_counts_all_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     planned = layerprobe("finetune", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json
     assert [plan["block_steps"] for plan in planned["plans"]] == [10, 10]
-
-
-BAD = {
-    "no task": (("MODEL",), 2, "expected sentence pairs: give --task"),
-    "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),
-    "no such model": (("./nothing", "-t", "TASK"), 1, "there is no folder ./nothing"),
-    "the same model": (("MODEL", "MODEL", "-t", "TASK", "--layers", "1"), 1, "expected different models"),
-    "no workers": (("MODEL", "-t", "TASK", "--workers", "0"), 2, "--workers"),
-    "a weighting without a scan": (("MODEL", "-t", "TASK", "--weighting", "equal"), 2, "without --scan"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_line(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    stands_for = {"MODEL": pair[0], "TASK": pairs_file}
-    printed = layerprobe("finetune", *(stands_for.get(argument, argument) for argument in arguments), "-q")
-    assert printed.code == code
-    assert message in printed.err

@@ -66,23 +66,6 @@ def test_export_says_which_tower_it_writes(tmp_path: Path) -> None:
     assert "max length" not in out
 
 
-def test_scores_and_a_page(tmp_path: Path) -> None:
-    digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
-    code, out, err = run("score", save_vision("vit", tmp_path / "vit"), "-t", digits, "--json", "--report", page)
-    assert code == 0, err
-    assert len(json.loads(out)["scores"]["metrics"]["accuracy"]) == 4
-    assert page.is_file()
-
-
-def test_predict_reads_the_effective_rank(tmp_path: Path) -> None:
-    digits = digit_folder(tmp_path / "digits", 60, classes=(0, 1))
-    code, out, err = run("predict", save_vision("vit", tmp_path / "vit"), "-t", digits)
-    assert code == 0, err
-    assert "effective rank" in out
-    code, _, err = run("predict", tmp_path / "vit", "-t", digits, "--readings", "--json")
-    assert code == 0, err
-
-
 def test_what_is_compared_is_called_images(tmp_path: Path) -> None:
     digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
     code, out, err = run("compare", save_vision("vit", tmp_path / "vit"), "--texts", digits, "--report", page)

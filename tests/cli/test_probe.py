@@ -45,27 +45,3 @@ def test_a_model_scores_what_score_does(layerprobe: Layerprobe, pair: Pair, pair
     assert ours == pytest.approx(scored.scores)
     assert done.json["model"]["n_blocks"] == len(ours) - 1
     assert "to test" not in done.out
-
-
-def test_what_does_not_go_together_is_refused(layerprobe: Layerprobe, files: tuple[Path, Path]) -> None:
-    embeddings, table = files
-    for arguments in ((embeddings,), (embeddings, table, "-t", table)):
-        done = layerprobe("probe", *arguments)
-        assert done.code == 2
-        assert "expected EMBEDDINGS and TARGETS, or a model with --task" in done.err
-    done = layerprobe("probe", embeddings, table, "--format", "delimiter=;")
-    assert (done.code, "expected no --format without --task" in done.err) == (2, True)
-    done = layerprobe("probe", "model", "-t", table, "--groups", table)
-    assert done.code == 2
-    assert "expected no --groups" in done.err
-
-
-def test_bad_files_are_one_line(layerprobe: Layerprobe, files: tuple[Path, Path], tmp_path: Path) -> None:
-    embeddings, table = files
-    assert "expected a column of targets" in layerprobe("probe", embeddings, table).error
-    assert "did you mean 'stability'?" in layerprobe("probe", embeddings, table, "--target", "stabilty").error
-    few = layerprobe("probe", embeddings, table, "--target", "stability", "--groups", f"{table}:family", "--folds", 31)
-    assert "at least as many groups as folds, got 30 for 31" in few.error
-    assert "cannot read" in layerprobe("probe", tmp_path / "none.npy", table, "--target", "stability").error
-    (tmp_path / "empty.npy").write_bytes(b"")
-    assert "is empty" in layerprobe("probe", tmp_path / "empty.npy", table, "--target", "stability").error

@@ -103,9 +103,3 @@ def test_every_command_with_a_result_has_both_options() -> None:
             continue
         assert ("--plotly" in options) == (name not in WITHOUT), name
         assert ("--report" in options) == (name not in WITHOUT), name
-
-
-def test_a_folder_is_no_page(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    refused = layerprobe("compare", *pair, "-t", pairs_file, "--report", pairs_file.parent)
-    assert refused.code == 2
-    assert "is a directory" in " ".join(refused.err.split())

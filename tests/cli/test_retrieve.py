@@ -53,11 +53,6 @@ def test_a_table_of_pairs(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) 
     assert "nDCG@10" in done.out
 
 
-def test_a_ranking_is_of_one_task(layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path) -> None:
-    done = layerprobe("score", pair[0], "-t", beir, "--ranking", "dot", "-t", pairs_file)
-    assert (done.code, "expected one task of queries and documents with --ranking" in done.err) == (2, True)
-
-
 def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
     layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
 ) -> None:

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from huggingface_hub import constants
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
+from layerprobe.readings.reading import LayerCurve
 from tests.models import save_tiny
 
 SNAPSHOT = Path(__file__).with_name("wrong.txt")
@@ -39,6 +41,12 @@ def made(folder: Path) -> None:
     (folder / "pairs.csv").write_text("".join(f"{first},{second},{score}\n" for first, second, score in rows))
     (folder / "texts.txt").write_text("".join(f"{first}\n" for first, *_ in rows))
     (folder / "finding.json").write_text("{}")
+    (folder / "scores.json").write_text(LayerCurve(values=(1.0, 2.0)).to_json())
+    np.save(folder / "arrays.npy", np.random.default_rng(0).normal(size=(60, 3, 4)))
+    (folder / "targets.csv").write_text("".join(["stability,family\n", *(f"{n},{n % 30}\n" for n in range(60))]))
+    (folder / "empty.npy").write_bytes(b"")
+    (folder / "words").mkdir()
+    (folder / "words" / "one.csv").write_text("word1,word2,similarity\na,b,1\n")
     (folder / "three.txt").write_text("a b\nc d\ne f\n")
     for name, content in TABLES.items():
         (folder / f"{name}.csv").write_text(content)

@@ -12,7 +12,7 @@ import numpy as np
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.interval import Interval
-from layerprobe.names import short_names
+from layerprobe.names import distinct_names
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.measures import CKA
@@ -132,7 +132,7 @@ def whole_comparison(comparison: Comparison, warnings: tuple[str, ...] = ()) -> 
 
 
 def predicted(comparison: Comparison) -> DropPrediction:
-    model, _reference = short_names(comparison.model.name, comparison.reference.name)
+    model, _reference = distinct_names([comparison.model.name, comparison.reference.name])
     return plateau_rule(comparison.curve, model=model)
 
 

@@ -293,7 +293,7 @@ def profile(
         Group("Options", ProfileSettings, without=names(ProfileSettings, lambda settings: (settings.training,))),
     ],
     other: Annotated[str | None, typer.Argument(metavar="[MODEL2]")] = None,
-    layers: Annotated[str, typer.Option(callback=o.checked(o.check_layers))] = "all",
+    layers: Annotated[str, typer.Option(callback=o.checked(o.check_layer_text))] = "all",
     train: bool = False,
     lora: Annotated[int, typer.Option(metavar="RANK", min=0)] = 0,
     gradient_checkpointing: bool = False,
