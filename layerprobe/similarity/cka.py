@@ -148,7 +148,7 @@ def estimate_cka(
         The pairs in their order, for every measure.
 
     Raises:
-        DataError: If there is nothing to compare, or a layer is not a matrix of real numbers.
+        DataError: If a layer is not a matrix of real numbers.
         DegenerateLayerError: If a layer is constant, not finite, has fewer than 4 rows, or, for rbf, most rows
             are equal; the message names the layer.
         MisalignedSamplesError: If layers have different numbers of rows.
@@ -161,8 +161,6 @@ def estimate_cka(
     """
     if pairs is None:
         pairs = list(itertools.combinations(range(len(models)), 2))
-    if not pairs or not measures:
-        raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
     named = [named_layers(name, layers) for name, layers in models]
     # Only the debiased estimator has intervals.
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
