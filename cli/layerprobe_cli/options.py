@@ -198,7 +198,7 @@ _FORMAT = Annotated[
         "--format",
         metavar="KEY=VALUE,...",
         help=f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
-        "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=, By default detected.",
+        "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=, By default by its ending.",
     ),
 ]
 _IN_FORMAT = names(TaskSettings, lambda task: (task.delimiter, task.encoding, task.decimal, task.quotes, task.header))
@@ -390,7 +390,7 @@ TextSource = Annotated[
 TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_split_models(_texts), **_TEXTS, others=_OTHERS)]
 """Further models, and texts or a task, which may be the last argument."""
 TextColumn = Annotated[
-    str | None, option("Data", "--columns", "--column", help="The text column of a table. By default detected.")
+    str | None, option("Data", "--columns", "--column", help="The text column of a table. By default a usual name.")
 ]
 
 

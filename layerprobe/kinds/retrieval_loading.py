@@ -27,11 +27,10 @@ from layerprobe.tasks.rows import (
     Layout,
     Row,
     TaskSource,
+    find_columns,
     items_of,
     plain_name,
     read_rows,
-    shown_columns,
-    usual_places,
     with_named_header,
 )
 from layerprobe.tasks.sources import data_files, hub_configs, hub_split, is_on_hub, load_hub, split_grid, split_roles
@@ -268,13 +267,14 @@ def _joined(tables: Mapping[str, Grid], qrels: Mapping[str, Grid]) -> Collection
 _TEXTS = {"query": QUERY_NAMES, "document": DOCUMENT_NAMES}
 SCORED = (Layout(columns={**_TEXTS, "relevance": RELEVANCE_NAMES}), Layout(columns=_TEXTS))
 TRAINED = tuple(Layout(columns=layout.columns, further=NEGATIVE_NAMES[0]) for layout in SCORED)
-RECORD = Layout(columns={"_id": ID_NAMES, "text": TEXT_NAMES}, optional={"title": ("title",)})
+RECORD = Layout(columns={"_id": ID_NAMES, "text": TEXT_NAMES}, optional={"title": ("title",)}, requestable=False)
 JUDGEMENT = Layout(
     columns={
         "query-id": ("queryid", "qid", "query"),
         "corpus-id": ("corpusid", "documentid", "docid", "passageid", "pid", "document"),
         "score": RELEVANCE_NAMES,
-    }
+    },
+    requestable=False,
 )
 
 
@@ -363,29 +363,18 @@ def _judgements(grid: Grid) -> Judgements:
     Without header, three columns are in this order, and four as in trec_eval, which ignores the second.
     """
     grid = with_named_header(grid)
-    places: tuple[int | None, ...] | None = usual_places(grid, JUDGEMENT)
-    if places is None and grid.header is None and grid.width in (3, 4):
-        places = (0, 1, 2) if grid.width == 3 else (0, 2, 3)
-    if places is None:
-        raise _unknown(grid, JUDGEMENT)
-    query, document, gain = (int(place) for place in places if place is not None)
-    grid.check_cells((query, document, gain))
+    by_place = {3: "0,1,2", 4: "0,2,3"}.get(grid.width) if grid.header is None else None
+    grid, places = find_columns(grid, by_place, [JUDGEMENT], is_first=False)
+    query, document, gain = (place for place in places if place is not None)
     return [
         (row[query].strip(), row[document].strip(), parse_score(row[gain], grid.place(i)))
         for i, row in enumerate(grid.rows)
     ]
 
 
-def _unknown(grid: Grid, layout: Layout) -> TaskError:
-    return TaskError(f"{grid.name}: expected the columns {layout}; it has {shown_columns(grid)}")
-
-
 def _records(grid: Grid, item: str) -> tuple[dict[str, str], list[str]]:
     """Return texts by id, and warnings about changes."""
-    grid = grid.with_header()
-    if (columns := usual_places(grid, RECORD)) is None:
-        raise _unknown(grid, RECORD)
-    grid.check_cells(place for place in columns if place is not None)
+    grid, columns = find_columns(grid.with_header(), None, [RECORD])
     places = dict[str, str]()
 
     def record_of(row: Row) -> tuple[str, str]:

@@ -61,6 +61,8 @@ class Layout:
     """Whether the last column is a score or label, so that a table without header has the columns in this order."""
     lists: bool = False
     """Whether cells may be lists, mappings or bytes."""
+    requestable: bool = True
+    """Whether a user can request the columns; if not, they need their usual names."""
 
     def __str__(self) -> str:
         return ",".join(self.columns) + (f", and optionally {self.further}s" if self.further else "")
@@ -289,7 +291,7 @@ def find_columns(
         return _checked(grid, layout, tuple(places), is_first=is_first)
     grid = with_named_header(grid)
     for layout in layouts:
-        if (by_name := usual_places(grid, layout)) is not None:
+        if (by_name := _usual_places(grid, layout)) is not None:
             if layout.target and len(titles) > 1:
                 grid = _with_unused(grid, layout, [place for place in by_name if place is not None])
             return _checked(grid, layout, by_name, is_first=False)
@@ -302,7 +304,7 @@ def find_columns(
             if is_first:
                 grid = replace(grid, used=f"texts in {' and '.join(texts)}, target in {target}")
             return _checked(grid, layout, tuple(range(grid.width)), is_first=False)
-    raise unknown_columns(grid, layouts[0] if layouts[0].target else layouts[-1])
+    raise _unknown_columns(grid, layouts[0] if layouts[0].target else layouts[-1])
 
 
 def text_columns(grid: Grid, asked: Columns | None, further: Sequence[str] = ()) -> tuple[Grid, tuple[int, ...]]:
@@ -320,13 +322,13 @@ def text_columns(grid: Grid, asked: Columns | None, further: Sequence[str] = ())
         places = tuple(place_of(grid, name) for name in names)
     elif grid.width == 1 and not _has_other_delimiter(grid):
         places = (0,)
-    elif (named := next(filter(None, (usual_places(grid, layout) for layout in _TEXT_LAYOUTS)), None)) is not None:
+    elif (named := next(filter(None, (_usual_places(grid, layout) for layout in _TEXT_LAYOUTS)), None)) is not None:
         places = tuple(place for place in named if place is not None)
     elif grid.header is None and grid.width in (2, 3):
         places = tuple(range(grid.width - 1))
         grid = replace(grid, used=f"texts in {' and '.join(map(grid.column, places))}")
     else:
-        raise unknown_columns(grid, Layout(columns={"the texts": ()}))
+        raise _unknown_columns(grid, Layout(columns={"the texts": ()}))
     grid.check_cells(places)
     return grid, places
 
@@ -350,7 +352,7 @@ def with_named_header(grid: Grid, asked: Sequence[str] = ()) -> Grid:
     return grid
 
 
-def usual_places(grid: Grid, layout: Layout) -> tuple[int | None, ...] | None:
+def _usual_places(grid: Grid, layout: Layout) -> tuple[int | None, ...] | None:
     """Return the places of the columns of a layout by their usual names; None if a required one is missing."""
     header = grid.header or ()
     places = [_named(header, names) for names in layout.columns.values()]
@@ -377,7 +379,7 @@ def place_of(grid: Grid, column: str) -> int:
         return grid.header.index(column)
     if _is_index(column) and int(column) < grid.width:
         return int(column)
-    raise TaskError(f"{grid.name} has no column {column!r}; it has {shown_columns(grid)}")
+    raise TaskError(f"{grid.name} has no column {column!r}; it has {_shown_columns(grid)}")
 
 
 def plain_name(name: str) -> str:
@@ -385,7 +387,7 @@ def plain_name(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).lower()
 
 
-def shown_columns(grid: Grid) -> str:
+def _shown_columns(grid: Grid) -> str:
     """Return the names of the columns, or the first row, for messages."""
     if grid.header is not None:
         names = ", ".join(_short(name) or "(no name)" for name in grid.header[:_COLUMNS])
@@ -397,9 +399,11 @@ def shown_columns(grid: Grid) -> str:
     return f"no header and the first row {cells}{more}"
 
 
-def unknown_columns(grid: Grid, layout: Layout) -> TaskError:
+def _unknown_columns(grid: Grid, layout: Layout) -> TaskError:
     """Return the error for a table without the usual names of a layout: its columns, and an option to choose them."""
-    names, has = ",".join(layout.columns), shown_columns(grid)
+    names, has = ",".join(layout.columns), _shown_columns(grid)
+    if not layout.requestable:
+        return TaskError(f"{grid.name}: expected the columns {names}; it has {has}")
     start = f"{grid.name}: cannot tell which columns are {names}; it has {has}"
     first = grid.header or grid.rows[0]
     if (delimiter := other_delimiter(first) or _delimiter_in_all(grid)) is not None:

@@ -363,7 +363,7 @@ class TaskSettings:
     """Kind of task, one of `KINDS`; detected by default."""
     columns: tuple[str, ...] | None = None
     """Columns by name or number, such as s1,s2,score. Others: text,label for single texts, word,tag for words,
-    query,positive,negative for retrieval, or anchor,positive,negative. Detected by default."""
+    query,positive,negative for retrieval, or anchor,positive,negative. By default usual names."""
     merge: bool = False
     """Use all files of the folder as scored word pairs, each on its own scale, and split them 70:15:15. Copies of
     pairs are left out."""
@@ -376,7 +376,7 @@ class TaskSettings:
     split_seed: int = 0
     """Seed of the split of data that has no predefined split."""
     delimiter: str | None = None
-    """Delimiter of a text file, by name or itself; detected by default."""
+    """Delimiter of a text file, by name or itself; by default that of its ending."""
     encoding: str | None = None
     """Encoding of a text file; detected by default."""
     decimal: Literal[".", ","] | None = None
@@ -384,7 +384,7 @@ class TaskSettings:
     quotes: bool | None = None
     """Whether fields can be in quotes; detected by default."""
     header: bool | None = None
-    """Whether the first row names the columns; detected by default."""
+    """Whether the first row names the columns; by default if it has a usual or a requested name."""
     skip_empty: bool = False
     """Skip rows with an empty cell or a missing value. Otherwise they are an error."""
     skip_broken: bool = False

@@ -22,8 +22,8 @@ def test_refusals_are_in_the_words_of_the_snapshot() -> None:
     assert len(SNAPSHOT.read_text().splitlines()) == 2 * len(calls()), "expected one line each"
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".json", ".conll"])
-@pytest.mark.parametrize("kind", [None, "retrieval", "entities"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json", ".conll"])
+@pytest.mark.parametrize("kind", [None, "entities"])
 def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path, suffix: str, kind: str | None) -> None:
     os.mkfifo(path := tmp_path / f"a{suffix}")
     with pytest.raises(TaskError, match="is a pipe or a device, which can be read only once: save it to a file first"):

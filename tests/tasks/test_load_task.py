@@ -187,20 +187,6 @@ def test_the_range_is_that_of_all_splits(tmp_path):
     assert load_task(tmp_path, kind="sts").train.targets == (0.2, 0, 0.2, 0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("sts", "en-train.csv"),
-        ("question answering", "train.json"),
-        ("entities", "train.conll"),
-        ("summarization", "train.jsonl"),
-    ],
-)
-def test_a_file_in_a_missing_folder_is_named(tmp_path: Path, kind: str, name: str) -> None:
-    with pytest.raises(TaskError, match=re.escape(str(tmp_path / "nowhere" / name))):
-        load_task(tmp_path / "nowhere" / name, kind=kind)
-
-
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_any_characters_are_cleaned_not_refused(texts):

@@ -54,20 +54,8 @@ def test_splits():
     for table in (as_of_polars, pyarrow.Table.from_pandas):
         parts = {role: table(frame) for role, frame in zip(("train", "dev", "test"), frames.values(), strict=True)}
         assert load_task(parts).digest == whole.digest
-    with pytest.raises(TaskError, match="data has the splits x, y: expected train, validation and test"):
-        load_task({"x": frames["a"], "y": frames["b"]})
-    with pytest.raises(TaskError, match="data has several train splits, train_1, train_2: leave one of each"):
-        load_task({"train_1": frames["a"], "train_2": frames["b"], "test": frames["c"]})
     exact = load_task({"train": frames["a"], "dev": frames["b"], "test_hard": frames["a"], "test": frames["c"]})
     assert exact.digest == whole.digest
-
-
-def test_classes_of_a_data_set_go_by_their_names():
-    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "maybe", "yes"]))
-    data = datasets.Dataset.from_dict(
-        {"text": [f"t {i}" for i in range(60)], "label": [0, 1, 2] * 20}, features=features
-    )
-    assert load_task(data).labels == ("maybe", "no", "yes")
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, ""])
@@ -115,8 +103,6 @@ def test_texts_of_a_data_set():
     data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
     file = load_texts(data, columns="body", groups="from")
     assert (file.name, file.texts, file.groups) == ("data", ("a", "b"), ("x", "y"))
-    with pytest.raises(TaskError, match=r"^1 text cannot be used: data: 1 with an empty text \(row 2\)"):
-        load_texts(["a", "", "c"])
     assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")
 
 
@@ -137,9 +123,5 @@ def test_bytes_are_text_and_lists_of_other_columns_do_no_harm(tmp_path):
     for source in (frame, tmp_path / "a.parquet", datasets.Dataset.from_pandas(frame)):
         assert load_task(source).digest == load_task({"text": texts, "label": [0, 0, 1] * 20}).digest
         assert load_texts(source).texts == tuple(texts)
-    with pytest.raises(TaskError, match=r"row 2: expected a text or a number in text, got b'\\xff'"):
-        load_texts({"text": ["a", b"\xff"]})
     with pytest.raises(TaskError, match="cannot tell which columns are first,second,score; it has the columns tokens"):
         load_task(pandas.DataFrame({"tokens": [["a"], ["b"]] * 4, "ner_tags": [[0], [1]] * 4}))
-    with pytest.raises(TaskError, match="number in text, got"):
-        load_texts([{"text": ["a", "b"]}])
