@@ -82,14 +82,6 @@ def test_one_answer_needs_no_list() -> None:
     assert whole(load_task(single, kind=KIND)).answers == tuple(each[:1] for each in ANSWERED.answers)
 
 
-def test_splits_can_be_frames() -> None:
-    import pandas
-
-    parts = [pandas.DataFrame(rows(ANSWERED.take(range(at, at + 20)))) for at in (0, 20, 40)]
-    task = load_task(parts[0], validation=parts[1], test=parts[2], kind=KIND)
-    assert [len(each) for each in (task.train, task.validation, task.test)] == [20, 20, 20]
-
-
 def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
     task = load_task(written(tmp_path / "squad.json", squad_json(ANSWERED)))
     contexts = [

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.kinds import summaries as module
 from layerprobe.kinds.summaries import (
@@ -33,7 +33,6 @@ from layerprobe.kinds.summaries import (
 from layerprobe.kinds.summaries_loss import SentenceScorer
 from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.values import Ways
-from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.models import given
@@ -250,25 +249,6 @@ def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> N
     assert of_train(task).documents[0] == ("Cat 0 sat. It rained", "Dogs slept at 0?")
     assert of_train(task).keep == 2
     assert any("10 documents" in said or "30 documents" in said for said in task.warnings)
-
-
-def test_splits_in_memory_have_the_names_that_others_have() -> None:
-    parts = {"train": ROWS[:20], "dev": ROWS[20:30], "test": ROWS[30:]}
-    task = load_task(parts, kind="summarization")
-    assert [len(each) for each in (task.train, task.validation, task.test)] == [20, 10, 10]
-    with pytest.raises(TaskError, match="data has the splits a, b: expected train"):
-        load_task({"a": ROWS, "b": ROWS}, kind="summarization")
-
-
-def test_the_encoding_is_found_out_or_given(tmp_path: Path) -> None:
-    rows = [{**row, "document": f"Größe {row['document']}"} for row in ROWS]
-    plain, other = write(tmp_path / "a.jsonl", rows), tmp_path / "b.jsonl"
-    other.write_bytes("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("cp1252"))
-    digests = {
-        load_task(file, kind="summarization", format=format, name="x").digest
-        for file, format in ((plain, None), (other, None), (other, Format(encoding="cp1252")))
-    }
-    assert len(digests) == 1
 
 
 def test_sentences_are_cut_by_a_simple_rule() -> None:

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.errors import DataError, TaskError
-from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.errors import TaskError
 from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
-from tests.toy_task import toy_task_of
 
 PART = [("Ann", "B-per"), ("Lee", "I-per"), ("saw", "O"), ("#rome", "B-loc")]
 
@@ -103,22 +101,6 @@ def test_a_no_break_space_is_within_a_word(tmp_path: Path) -> None:
     assert {words[0] for words, _ in sentences_of(load_task(path))} == {f"10 000{i}" for i in range(60)}
 
 
-def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
-    for name in ("wnut-train", "wnut-dev", "wnut-test"):
-        conll(tmp_path / f"{name}.conll", n=8, word=name)
-    task = load_task(tmp_path / "wnut-train.conll")
-    assert [len(items) for items in (task.train, task.validation, task.test)] == [8, 8, 8]
-    assert load_task(tmp_path).digest == task.digest
-    conll(tmp_path / "wnut-train.conll", n=9, word="wnut-test")
-    with pytest.raises(TaskError, match="the train split has 1 sentences, expected at least 4"):
-        load_task(tmp_path)
-    kept = load_task(tmp_path, keep_overlaps=True)
-    assert (
-        "8 of 9 sentences of the train split are also in the test split and kept: scores are unreliable"
-        in kept.warnings
-    )
-
-
 def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:
     lines = []
     for i in range(60):
@@ -149,15 +131,3 @@ def test_a_table_is_none_of_words(tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text("".join(f"some text {i}\t{i % 2}\n" for i in range(300)))
     assert load_task(path, columns="0,1").kind == "classification"
-
-
-@pytest.mark.parametrize("kind", ["entities", "tags"])
-def test_a_task_of_words_is_one(kind: str) -> None:
-    task = toy_task_of(kind)
-    assert from_json(Task, to_json(task)) == task
-    whole = task.train.join(task.test)
-    assert (len(whole), whole.take(range(64)), whole.sides[0][0]) == (96, task.train, whole.texts[0])
-    assert whole.n_outputs == len(whole.word_tags)
-    assert task.train.prompted("") is task.train
-    with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags, got 'query: '"):
-        task.train.prompted("query: ")
