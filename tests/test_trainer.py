@@ -18,7 +18,6 @@ import torch
 import layerprobe as lp
 from layerprobe import trainer
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.in_memory import model_and_tokenizer
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
@@ -150,12 +149,6 @@ def test_a_truncated_model_encodes_what_its_export_does(
     np.testing.assert_array_equal(model.encode(SENTENCES), expected)
 
 
-def test_the_whole_model_is_a_copy(model: Any) -> None:
-    cut = truncate(model, N_BLOCKS)
-    np.testing.assert_allclose(cut.encode(SENTENCES), model.encode(SENTENCES), rtol=0, atol=1e-6)
-    assert len(cut[0].auto_model.encoder.layer) == N_BLOCKS
-
-
 @pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
 def test_a_head_of_every_layer(
     kind: str, task: Task, source: Callable[[str], Path], caplog: pytest.LogCaptureFixture
@@ -177,14 +170,6 @@ def test_a_head_of_every_layer(
         assert abs(every["layer_1_spearman_cosine"] - found["layer_1_spearman_cosine"]) > 1e-3
     last = f"layer_{N_BLOCKS}_spearman_cosine"
     assert every[last] == found[last]
-
-
-def test_features_that_are_kept(task: Task, model: Any) -> None:
-    found = LayerEvaluator(task, truncate_dim=5)(model)
-    for layer in range(N_BLOCKS + 1):
-        expected = theirs(examples(task), truncate_dim=5)(truncate(model, layer))["spearman_cosine"]
-        assert found[f"layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
-    assert found != LayerEvaluator(task)(model)
 
 
 def test_adapters(task: Task, model: Any) -> None:
@@ -388,16 +373,6 @@ def test_the_primary_metric(primary: Any, expected: str, task: Task, model: Any)
         assert evaluator.primary_metric == f"{expected}_spearman_cosine"
 
 
-def test_beside_another_evaluator(task: Task, source: Callable[[str], Path], tmp_path: Path) -> None:
-    model = with_dropout(source)
-    both = [theirs(examples(task), name="theirs"), LayerEvaluator(task, name="ours")]
-    done = trained(tmp_path / "out", model, evaluator=both, adaptive=False)
-    for row in (row for row in done.state.log_history if "eval_sequential_score" in row):
-        assert row["eval_sequential_score"] == row["eval_ours_best_spearman_cosine"]
-        last = row[f"eval_ours_layer_{N_BLOCKS}_spearman_cosine"]
-        assert last == pytest.approx(row["eval_theirs_spearman_cosine"], abs=1e-6)
-
-
 @pytest.mark.slow
 def test_training_in_bfloat16(task: Task, source: Callable[[str], Path], tmp_path: Path) -> None:
     model = with_dropout(source)
@@ -570,10 +545,6 @@ def test_wrong_options(options: Any, words: str, task: Task) -> None:
         LayerEvaluator(task, **options)
 
 
-def test_a_name_of_the_hub_names_a_file(task: Task) -> None:
-    assert LayerEvaluator(task, name="mteb/stsb").csv_file == "layer_evaluation_mteb-stsb_results.csv"
-
-
 def test_wrong_tasks(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected a Task, got the text 'stsb': load it first"):
         LayerEvaluator("stsb")  # type: ignore[arg-type]
@@ -589,25 +560,6 @@ def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
         truncate(model, layer)
     with pytest.raises(DataError, match=words):
         LayerEvaluator(task, primary=layer)(model)
-
-
-def test_layers_below_0_count_from_the_last_one(task: Task, model: Any) -> None:
-    assert len(model_and_tokenizer(truncate(model, -2))[0].encoder.layer) == N_BLOCKS - 1
-    evaluator = LayerEvaluator(task, primary=-1)
-    evaluator(model)
-    assert evaluator.primary_metric.startswith(f"layer_{N_BLOCKS}_")
-
-
-@pytest.mark.parametrize("layer", [1.0, "x", None, [1, 2]])
-def test_layers_that_are_no_numbers(layer: object, model: Any) -> None:
-    with pytest.raises(DataError, match=r"expected (one layer|layers as whole numbers|whole numbers such as)"):
-        truncate(model, layer)
-
-
-def test_a_result_chooses_the_layer(task: Task, model: Any, tmp_path: Path) -> None:
-    folder = built(tmp_path / "other", mean())
-    scores = lp.score(Model(folder, cache_dir=tmp_path / "cache"), task)
-    assert len(truncate(model, scores)[0].auto_model.encoder.layer) == scores.best_layer
 
 
 def test_layer_0_of_a_model_that_does_not_run_without_a_block(task: Task, tmp_path: Path) -> None:

@@ -43,7 +43,13 @@ class Loaded(SharedModel):
         self.load = load
         asked = SimpleNamespace(batch_tokens=None)
         self.__dict__["checkpoint"] = SimpleNamespace(
-            recipe=Recipe(), prompt="", asked=asked, config=SimpleNamespace(), label="a model", modality="image"
+            recipe=Recipe(),
+            prompt="",
+            asked=asked,
+            config=SimpleNamespace(),
+            label="a model",
+            modality="image",
+            tokenizer_cautions=(),
         )
 
     def take_over(self, share: Share) -> None:

@@ -116,35 +116,6 @@ def test_at_full_rank_a_step_is_that_of_all_weights() -> None:
     assert_close(adapted[0].get_base_layer().weight, plain[0].weight)
 
 
-def test_at_full_rank_the_optimum_is_that_of_all_weights() -> None:
-    """A linear model trained to the end by adapters as wide as itself is least squares."""
-    generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(50, 3, generator=generator), torch.randn(50, 3, generator=generator)
-    model = nn.Sequential(nn.Linear(3, 3, bias=False))
-    inject_adapter_in_model(LoraConfig(r=3, lora_alpha=3, target_modules=["0"]), model)
-    optimizer = torch.optim.LBFGS(
-        [p for p in model.parameters() if p.requires_grad], max_iter=500, tolerance_change=1e-12
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    model[0].merge()
-    assert_close(model[0].get_base_layer().weight, torch.linalg.lstsq(x, y).solution.T, atol=1e-3, rtol=1e-3)
-
-
-def test_a_joint_run_has_them_too(encoder: Encoder, task: Task, tmp_path: Path) -> None:
-    run, outputs = fine_tune(encoder, 3, task, protocol=LORA, weighting="falling", save_to=tmp_path / "model")
-    assert outputs.layers == (0, 1, 2, 3)
-    assert all(layer.test for layer in run)
-    saved = load_encoder(str(tmp_path / "model"), device="cpu")
-    assert saved.model.state_dict().keys() == encoder.model.state_dict().keys()
-
-
 @pytest.mark.parametrize("joint", [False, True])
 def test_computing_activations_again_changes_no_gradient(encoder: Encoder, task: Task, joint: bool) -> None:
     still = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -1,11 +1,6 @@
-"""Fine-tuned models, with other pairs and other seeds each time: intervals cover, and verdicts err at their level.
-
-`python -m tests.finetuning.test_coverage_crossed` prints the table of coverage.
-"""
+"""Fine-tuned models, with other pairs and other seeds each time: intervals cover, and verdicts err at their level."""
 
 import functools
-import itertools
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,13 +66,13 @@ class Runs:
         }
 
 
-def fine_tuned(*, pairs: int = PAIRS, layers: Sequence[int] = LAYERS, seeds: int = SEEDS) -> Runs:
+def fine_tuned() -> Runs:
     """Fine-tune each layer with each seed on 400 pairs; the pairs to draw from are the test split."""
-    task = embedded_task(train=400, validation=50, test=pairs)
+    task = embedded_task(train=400, validation=50, test=PAIRS)
     encoder = load_encoder(str(embedded_model("rtd")), device="cpu")
     outputs = [
-        [fine_tune(encoder, layer, task, protocol=PROTOCOL, seed=seed)[1].of(layer) for seed in range(seeds)]
-        for layer in layers
+        [fine_tune(encoder, layer, task, protocol=PROTOCOL, seed=seed)[1].of(layer) for seed in range(SEEDS)]
+        for layer in LAYERS
     ]
     return Runs(outputs=np.array(outputs), targets=np.array(task.test.targets))
 
@@ -126,18 +121,3 @@ def test_intervals_cover_other_pairs_and_seeds(runs: Runs, n: int, seeds: int) -
     for found in coverage(runs, n=n, seeds=seeds, studies=500).values():
         assert 0.93 - 0.023 < found.both < 0.97 + 0.015
         assert found.alone < 0.9 or found.share > 0.3
-
-
-def main() -> None:
-    """Print what the tests look at, with more studies: the pairs to draw from, and the two layers, can be given."""
-    pairs, *layers = map(int, sys.argv[1:])
-    torch.set_num_threads(1)
-    runs = fine_tuned(pairs=pairs, layers=layers or LAYERS)
-    print(f"difference {runs.truth}")
-    for n, seeds in itertools.product(SIZES, COUNTS):
-        for metric, found in coverage(runs, n=n, seeds=seeds, studies=2000).items():
-            print(f"{metric}, {n} pairs, {seeds} seeds: {found}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ from layerprobe.finetuning import runs, tmft
 from layerprobe.finetuning.outcomes import RunOutputs
 from layerprobe.finetuning.runs import run_directory
 from layerprobe.finetuning.step import FineTuner, TokenLimit
-from layerprobe.finetuning.tmft import Epochs, SavedEpoch
+from layerprobe.finetuning.tmft import Epochs
 from layerprobe.finetuning.values import Protocol, Runs
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training import SavedSteps
@@ -114,24 +114,6 @@ def test_a_run_killed_in_each_epoch_gives_the_same_numbers(
     assert not list(others.glob("step-*"))
 
 
-def test_seconds_before_the_interruption_count(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[float] = []
-    restored = Epochs._go_on
-
-    def counting(self: Epochs) -> None:
-        restored(self)
-        shown.append(self.seconds)
-
-    monkeypatch.setattr(Epochs, "_go_on", counting)
-    with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
-        run(dropping, tmp_path, "sts", joint=False)
-    (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
-    last = SavedSteps(step.parent, SavedEpoch, root=tmp_path, advice="", name="").last()
-    assert last is not None
-    run(dropping, tmp_path, "sts", joint=False)
-    assert shown[1] > last[0].seconds > shown[0]
-
-
 @pytest.mark.parametrize("dropping", ["albert"], indirect=True)
 def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     dropping: Path,
@@ -161,13 +143,6 @@ def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     monkeypatch.setattr(tmft, "versions", lambda: {"torch": "another"})
     assert run(dropping, tmp_path, "sts", joint=False) == whole
     assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
-
-
-def test_influences_of_items_are_not_computed_for_epochs(dropping: Path, tmp_path: Path) -> None:
-    """They are arrays, which JSON does not know."""
-    with settings(by_item=True):
-        found = run(dropping, tmp_path, "sts", joint=False)
-    assert len(found[0].epochs) == PROTOCOL.epochs
 
 
 def test_a_full_disk_does_not_end_a_run(

@@ -8,7 +8,7 @@ import pytest
 from layerprobe.encoders.model import Model
 from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import NO_ITEMS, OUTPUTS, outcomes, read_outputs, run_items
+from layerprobe.finetuning.outcomes import OUTPUTS, outcomes, read_outputs, run_items
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences
@@ -95,7 +95,3 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
     assert ("enough" in checks) == (result.best_layer != 0)
     assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared == (None,)
     assert from_json(type(result), to_json(result)) == result
-
-
-def test_without_items_nothing_is_known() -> None:
-    assert NO_ITEMS.links.get("test") is None

@@ -1,20 +1,13 @@
 """What each kind of task trains: losses by hand, the head, and a whole run of each."""
 
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics as peer
-from transformers import AutoModel
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder
-from layerprobe.errors import TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, TextClasses, TextValue, criterion_of, prepared_sides
@@ -124,14 +117,6 @@ def test_a_kind_is_learnt(encoder: Encoder, kind: str) -> None:
     assert from_json(FineTuningRun, to_json(run)) == run
 
 
-@pytest.mark.parametrize("kind", LABELLED)
-def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: str, protocol: Protocol) -> None:
-    task = toy_task_of(kind)
-    runs = [tuned(encoder, 1, task, protocol=protocol, seed=seed) for seed in (0, 0, 1)]
-    assert runs[0].epochs == runs[1].epochs != runs[2].epochs
-    assert runs[0].test == runs[1].test
-
-
 def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("entailment")
     torch.manual_seed(3)
@@ -196,30 +181,3 @@ def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: 
     assert found.metrics["accuracy"] == pytest.approx(100 * peer.accuracy_score(task.test.targets, predicted))
     expected = 100 * peer.average_precision_score(task.test.targets, cosine)
     assert found.metrics["average precision"] == pytest.approx(expected, abs=0.5)
-
-
-@pytest.mark.parametrize("kind", ["entailment", "classification"])
-def test_the_saved_checkpoint_is_the_encoder_alone(
-    encoder: Encoder, protocol: Protocol, tmp_path: Path, kind: str
-) -> None:
-    run = tuned(encoder, 2, toy_task_of(kind), protocol=protocol, save_to=tmp_path)
-    saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
-    assert sum(p.numel() for p in saved.parameters()) == run.parameters == encoder.description.parameters[2]
-    assert load_encoder(str(tmp_path), device="cpu").description.n_blocks == 2
-
-
-def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
-    protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=64, epochs=2)
-    with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
-        tuned(encoder, 2, toy_task_of("entailment"), protocol=protocol)
-
-
-def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.finetuning.runs import with_prompts
-
-    task = toy_task_of("classification")
-    model: Any = SimpleNamespace(prompt="a ")
-    prompted = with_prompts(task, model)
-    assert prompted.test.second is None
-    assert prompted.test.first == tuple("a " + text for text in task.test.first)
-    assert dataclasses.replace(prompted.test, first=task.test.first) == task.test

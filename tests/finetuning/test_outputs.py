@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.errors import DataError, StoreError
-from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, run_items, write_outputs
+from layerprobe.errors import StoreError
+from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, run_items
 from layerprobe.finetuning.runs import load_finished, run_directory, save_finished
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
@@ -48,16 +48,6 @@ def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:
     assert evaluate_outputs("sts", outputs.of(1), np.array(task.test.targets)).metrics == run.test
 
 
-def test_they_come_back_to_the_bit(tmp_path: Path) -> None:
-    assert read_outputs(tmp_path) is None
-    write_outputs(tmp_path, some())
-    read = read_outputs(tmp_path)
-    assert read is not None
-    assert read.layers == (2, 5)
-    np.testing.assert_array_equal(read.validation, some().validation)
-    np.testing.assert_array_equal(read.of(5), some().test[1])
-
-
 @pytest.mark.parametrize("place", [0, 9, 60, 250, -5, -200])
 def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCaptureFixture) -> None:
     run, directory = tuned_run(2, 0, 1000, 70.0), run_directory(tmp_path, 2, 0)
@@ -70,10 +60,3 @@ def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         assert load_finished(directory) is None
     assert "the run will be repeated" in caplog.text
-
-
-def test_other_layers_and_splits_are_refused() -> None:
-    with pytest.raises(DataError, match=r"expected outputs of layers \(2, 5\) on validation or test, got 3 on test"):
-        some().of(3)
-    with pytest.raises(DataError, match="got 2 on train"):
-        some().of(2, "train")

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
@@ -120,17 +119,6 @@ def test_the_model_is_loaded_once_for_all_missing_runs(
     fine_tuned(runs_of(load, finished, TASK, PROTOCOL), (0, 1, 2), seeds=SEEDS)
     assert loads == 1
     assert trained == [(0, 0), (2, 0), (0, 1), (2, 1)]
-
-
-def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> None:
-    calls: list[tuple[float, float]] = []
-    with settings(progress=lambda task, done, total: calls.append((done, total))):
-        sweep(folder, tmp_path)
-    assert len(calls) == STEPS * len(JOBS)
-    assert {total for _, total in calls} == {12.0}  # layers 1 and 3 twice: 2 + 4 each
-    done = [done for done, _ in calls]
-    assert done == sorted(done)
-    assert (done[0], done[STEPS - 1], done[-1]) == (2 / STEPS, 2.0, 12.0)
 
 
 # ---- damage -------------------------------------------------------------------------------------------
@@ -293,13 +281,6 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "kept_epoch": 1,
     "positive_share": 0.5,
 }
-
-
-def test_a_layer_and_a_seed_are_a_directory(tmp_path: Path) -> None:
-    where = tmp_path
-    names = {run_directory(where, layer, seed).name for layer in (0, 1, 11, 12, 111) for seed in (0, 1, 11, 12)}
-    assert len(names) == 20
-    assert run_directory(where, 3, 42).name == "layer-003-seed-42"
 
 
 def test_a_run_says_the_same_after_the_disk(uninterrupted: list[FineTuningRun], tmp_path: Path) -> None:

@@ -103,52 +103,6 @@ def test_the_default_protocol_is_the_papers() -> None:
     )
 
 
-@pytest.mark.parametrize("total", [10, 40, 400])
-def test_the_schedule_rises_for_a_tenth_and_falls_to_zero(encoder: Encoder, total: int) -> None:
-    protocol = Protocol(learning_rate=1.0, epochs=total // 10)
-    trainer = trainer_of(encoder, protocol, steps_per_epoch=10)
-    rates = []
-    for _ in range(total):
-        rates.append({group["lr"] for group in trainer.optimizer.param_groups})
-        trainer.optimizer.step()
-        trainer.schedule.step()
-    warmup = total // 10
-    rise = [{step / warmup} for step in range(warmup)]
-    fall = [{(total - step) / (total - warmup)} for step in range(warmup, total)]
-    assert rates == rise + fall
-    assert rates[0] == {0.0}
-    assert rates[warmup] == {1.0} == {max(max(rate) for rate in rates)}
-    assert trainer.optimizer.param_groups[0]["lr"] == 0.0
-
-
-@pytest.mark.parametrize("warmup", [0.0, 1.0])
-def test_the_ends_of_the_warm_up_are_possible(encoder: Encoder, task: Task, warmup: float) -> None:
-    run = tuned(encoder, 1, task, protocol=Protocol(epochs=1, warmup=warmup, learning_rate=1e-3))
-    assert len(run.epochs) == 1
-
-
-def test_biases_and_norms_do_not_decay(encoder: Encoder) -> None:
-    trainer = trainer_of(encoder, Protocol(weight_decay=0.25))
-    assert isinstance(trainer.optimizer, torch.optim.AdamW)
-    decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
-    named = dict(trainer.model.named_parameters())
-    assert len(decay) == len(named) > 40
-    for name, parameter in named.items():
-        exempt = name.endswith("bias") or "LayerNorm" in name
-        assert decay[id(parameter)] == (0.0 if exempt else 0.25), name
-
-
-def test_weight_decay_pulls_only_matrices_where_there_is_no_gradient(encoder: Encoder) -> None:
-    trainer = trainer_of(encoder, Protocol(weight_decay=0.5, learning_rate=0.1, warmup=0.0))
-    before = copy.deepcopy(trainer.model.state_dict())
-    for parameter in trainer.model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    trainer.optimizer.step()
-    for name, parameter in trainer.model.named_parameters():
-        expected = before[name] * (0.95 if parameter.ndim > 1 else 1.0)
-        torch.testing.assert_close(parameter.detach(), expected)
-
-
 @pytest.mark.parametrize(("limit", "clipped"), [(1e-3, True), (1e3, False)])
 def test_the_gradient_norm_is_clipped(encoder: Encoder, task: Task, limit: float, clipped: bool) -> None:
     trainer = trainer_of(encoder, Protocol(max_grad_norm=limit))
@@ -194,12 +148,6 @@ def test_mean_losses_are_summed_where_float64_is(encoder: Encoder, protocol: Pro
     trainer.update = lambda pairs, rows: on_mps(torch.tensor([float(len(rows))]))  # type: ignore[method-assign]
     (mean,) = trainer.epoch(prepared_sides(encoder, toy_pairs(13, 0), max_length=64), np.arange(13), task="")
     assert mean == pytest.approx((8 * 8 + 5 * 5) / 13)
-
-
-@pytest.mark.parametrize("n_pairs", [1, 9])
-def test_an_odd_number_of_pairs_is_trained_on(encoder: Encoder, n_pairs: int, protocol: Protocol) -> None:
-    run = tuned(encoder, 2, toy_task(train=n_pairs), protocol=protocol)
-    assert len(run.epochs) == 3
 
 
 def test_sentences_are_cut_at_the_maximum_length(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,13 +325,6 @@ def test_the_test_score_is_that_of_the_best_epoch(
         assert any(not torch.equal(weights[3][name], weights[other - 1][name]) for name in weights[3])
 
 
-def test_progress_counts_the_steps(encoder: Encoder, task: Task, protocol: Protocol) -> None:
-    calls: list[tuple[str, float, float]] = []
-    with settings(progress=lambda *call: calls.append(call)):
-        tuned(encoder, 1, task, protocol=protocol, seed=4)
-    assert calls == [("TMFT layer 1 seed 4", step, 24) for step in range(1, 25)]
-
-
 # ---- truncation ---------------------------------------------------------------------------------------
 
 
@@ -433,13 +374,6 @@ def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: Task
     assert metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, pairs.targets).statistic, abs=1e-3)
 
 
-def test_a_sentence_that_comes_often_is_tokenised_once(encoder: Encoder) -> None:
-    pairs = Examples(first=("a b", "a b", "c"), second=("c", "a b", "d e f"), targets=(0.0, 1.0, 0.5))
-    prepared = prepared_sides(encoder, pairs, max_length=64)
-    assert prepared.texts.lengths == [4, 3, 5]
-    assert [side.tolist() for side in prepared.sides] == [[0, 0, 1], [1, 0, 2]]
-
-
 # ---- what fails ---------------------------------------------------------------------------------------
 
 
@@ -468,10 +402,3 @@ def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: T
     protocol = Protocol(learning_rate=1e-30, epochs=1)
     with pytest.raises(TrainingError, match="the embeddings at layer 1 cannot be scored: x is 1 for all 32 pairs"):
         tuned(broken(encoder, flatten), 1, task, protocol=protocol)
-
-
-def test_an_error_leaves_the_state_of_chance_as_it_was(encoder: Encoder, task: Task) -> None:
-    before = torch.get_rng_state()
-    with pytest.raises(TrainingError, match="at layer 2"):
-        tuned(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, epochs=1))
-    assert torch.equal(torch.get_rng_state(), before)

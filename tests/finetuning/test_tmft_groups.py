@@ -24,7 +24,7 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.few import few_architectures
 from tests.finetuning.finished import tuned
-from tests.finetuning.test_tmft import numbers, without_dropout
+from tests.finetuning.test_tmft import without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, save_tiny, tiny_model, tiny_tokenizer
 from tests.toy_task import OF_EXAMPLES
 
@@ -177,20 +177,11 @@ def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> No
     torch.testing.assert_close(gradients(together), gradients(alone), rtol=1e-4, atol=1e-6)
 
 
-def test_texts_of_one_length_are_one_group(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    same = Examples(first=("a b",) * 5, second=("c d", "e f", "g h", "i j", "k l"), targets=(0.0, 0.2, 0.4, 0.6, 1.0))
-    trainer, prepared = trainer_of(encoder, "sts"), prepared_sides(encoder, same, max_length=64)
-    shapes = widths(monkeypatch)
-    trainer.update(prepared, np.arange(5))
-    assert shapes == [(10, 4)]
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 40, None])
-def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task, batch_tokens: int | None) -> None:
+def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task) -> None:
     encoder = without_dropout(encoder)
     protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
     whole = tuned(encoder, 2, task, protocol=protocol, batch_tokens=10_000)
-    run = tuned(encoder, 2, task, protocol=protocol, batch_tokens=batch_tokens)
+    run = tuned(encoder, 2, task, protocol=protocol, batch_tokens=40)
     assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in whole.epochs], abs=1e-5)
     assert run.test == pytest.approx(whole.test, abs=0.5)
     assert run.best_epoch == whole.best_epoch
@@ -202,33 +193,25 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     """Without it the name is the same as ever."""
     shapes = widths(monkeypatch)
 
-    def run(batch_tokens: int | None, attn: str = "auto") -> Any:
-        options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
+    def run(batch_tokens: int | None) -> Any:
+        options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens)
         return finetune(Model.of(str(folder), options), task, [1], seeds=[0], protocol=Protocol(epochs=1, batch_size=8))
 
     small = run(10)
     assert {n for n, _ in shapes} == {1, 2}  # of up to 6 tokens: single texts in evaluation, pairs in training
-    whole, default = run(10_000), run(None)
-    assert len(list(tmp_path.rglob("result.json"))) == 3
+    default = run(None)
+    assert len(list(tmp_path.rglob("result.json"))) == 2
     shapes.clear()
-    assert (run(10), run(10_000), run(None)) == (small, whole, default)
+    assert (run(10), run(None)) == (small, default)
     assert shapes == []
-    run(10, attn="eager")
-    assert shapes
 
 
-def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
+def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder) -> None:
     reduced = dataclasses.replace(encoder, autocast=torch.bfloat16)
     trainer = trainer_of(reduced, "sts")
     loss = trainer.update(prepared_sides(encoder, examples("sts"), max_length=64), np.arange(13))
     assert loss.dtype == torch.float32
     assert all(gradient.dtype == torch.float32 for gradient in gradients(trainer))
-    protocol = Protocol(learning_rate=3e-3, epochs=8, batch_size=8)
-    run = tuned(reduced, 2, task, protocol=protocol)
-    losses = [epoch.train_loss for epoch in run.epochs]
-    assert losses[-1] < 0.7 * losses[0]
-    assert run.test["spearman"] > 70
-    assert numbers(run).epochs != tuned(encoder, 2, task, protocol=protocol).epochs
 
 
 # ---- the groups ---------------------------------------------------------------------------------------

@@ -105,12 +105,6 @@ def test_there_is_a_row_for_each_model_layer_and_seed(undisturbed: TuningResult)
         _ = undisturbed.best_layer
 
 
-def test_several_models_are_each_alone(undisturbed: TuningResult, inputs: Path, tmp_path: Path) -> None:
-    alone = tuned(inputs, tmp_path, models=("electra",))
-    assert alone.outcomes == undisturbed.outcomes[len(LAYERS) :]
-    assert (alone.floors, alone.compared) == (undisturbed.floors[1:], undisturbed.compared[1:])
-
-
 def test_tasks_have_curves_of_their_own(folder: Path, tmp_path: Path) -> None:
     model = Model(str(folder), device="cpu", cache_dir=tmp_path)
     tasks = [toy_task(train=16), toy_task_of("entailment", train=24), toy_task(train=24)]
@@ -120,14 +114,6 @@ def test_tasks_have_curves_of_their_own(folder: Path, tmp_path: Path) -> None:
     assert result.table.data["metric"] == ("spearman", "macro f1", "spearman")
     alone = finetune(model, tasks[1], [1], seeds=1, protocol=PROTOCOL)
     assert result.outcomes[1] == alone.outcomes[0]
-
-
-def test_layers_and_seeds_named_twice_are_one_run(folder: Path, tmp_path: Path) -> None:
-    """Copies would narrow the intervals over seeds."""
-    result = finetune(
-        Model(str(folder), device="cpu", cache_dir=tmp_path), toy_task(), [1, 1], seeds=(0, 0), protocol=PROTOCOL
-    )
-    assert [run.place for run in result.runs] == [((1, ()), 0)]
 
 
 def test_finished_runs_are_read(
@@ -251,15 +237,6 @@ def test_a_full_disk_ends_it(inputs: Path, tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(StoreError, match="No space left on device"):
         tuned(inputs, tmp_path)
     assert len(begun) == 1
-
-
-def test_a_model_that_does_not_fit_is_said_to(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> None:
-        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-
-    monkeypatch.setattr(RunSet, "make", full)
-    with pytest.raises(TrainingError, match=r"^out of memory: use a smaller batch or a lower maximum length$"):
-        tuned(inputs, tmp_path)
 
 
 class Lossy(Crew):

@@ -105,11 +105,6 @@ def test_one_group_at_a_time_drops_out_the_same(encoder: Encoder, joint: bool) -
     assert torch.equal(state, after)
 
 
-def test_only_given_tokens_bound_the_memory(encoder: Encoder) -> None:
-    assert not trainer_of(encoder).cached
-    assert trainer_of(encoder, batch_tokens=12).cached
-
-
 def test_where_memory_runs_out_one_group_is_kept_and_then_a_smaller_one(
     encoder: Encoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,6 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_dict, to_dict
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.results.shown import load
 from layerprobe.search.ask import LayerSearch, SearchState
 from layerprobe.search.plan import answer, next_run
 from layerprobe.search.posterior import layer_steps
@@ -364,18 +363,6 @@ def test_wrong_settings_make_no_file(tmp_path: Path, keywords: dict[str, Any], m
     with pytest.raises(DataError, match=message):
         LayerSearch(tmp_path / "search.json", **keywords)
     assert not list(tmp_path.glob("*"))
-
-
-def test_a_number_is_no_path() -> None:
-    with pytest.raises(TypeError, match=r"expected str, bytes or os\.PathLike object, not int"):
-        LayerSearch(12)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"not '?int'?"):
-        load(3)  # type: ignore[arg-type]
-
-
-def test_a_direction_is_true_or_false() -> None:
-    with pytest.raises(DataError, match="higher_is_better is 'no', expected one of True, False"):
-        LayerSearch(n_blocks=12, higher_is_better="no")  # type: ignore[arg-type]
 
 
 def test_a_search_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:

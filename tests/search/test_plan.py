@@ -231,11 +231,6 @@ def test_a_run_may_cost_all_that_is_left(block_cost: float) -> None:
     assert next_run(left, whole).run == PlannedRun(layer=5, seed=0, cost=6)
 
 
-def test_a_list_of_seeds_is_refused_in_one_line() -> None:
-    with pytest.raises(DataError, match=r"expected seeds as a whole number such as 5, got \(0, 1\)"):
-        SearchSettings(seeds=(0, 1))  # type: ignore[arg-type]
-
-
 # ---- layers that are left out ---------------------------------------------------------------------------
 
 

@@ -95,11 +95,6 @@ def test_its_export_says_what_it_learnt_from_and_why_it_has_this_layer(finding: 
     assert f" {finding.untrained[finding.best_layer]:.2f} |" in card
 
 
-def test_a_run_of_the_search_that_is_exported_is_called_one(model: lp.Model, tmp_path: Path) -> None:
-    kept = lp.find(model, TASK, save_models=True, **HOW)  # type: ignore[arg-type]
-    assert any("used only part of the labels" in note for note in export_model(kept, tmp_path / "out").warnings)
-
-
 def test_a_threshold_is_not_fitted_to_what_was_learnt(model: lp.Model, tmp_path: Path) -> None:
     task = toy_task_of("paraphrase", train=24, validation=16, test=16)
     finding = lp.find(model, task, final=True, **HOW)  # type: ignore[arg-type]

@@ -22,18 +22,17 @@ from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outcomes import read_outputs
-from layerprobe.finetuning.runs import load_saved_run, run_folder
-from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.runs import run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, make_crew
 from layerprobe.readings.source import read_curves
-from layerprobe.results.conclusion import Fact, Verdict
+from layerprobe.results.conclusion import Fact
 from layerprobe.search.ask import score_errors
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
 from layerprobe.study import model_search
-from layerprobe.study.find import find, folds_within, jobs_at_a_time
+from layerprobe.study.find import find, folds_within, jobs_at_a_time, search_folds
 from layerprobe.study.model_search import ModelSearch, _readings
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
@@ -126,28 +125,6 @@ def test_what_is_done_is_not_done_again(six: Path, cache: Path, finding: Finding
     again = found(six, cache, budget=0.3, against_last=2)
     assert numbers(again) == numbers(finding)
     assert made == []
-
-
-def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Finding, tmp_path: Path) -> None:
-    best = finding.best_layer
-    assert finding.weights
-    assert not finding.weights.kept
-    (run,) = finetune(
-        given(str(six), Model(device="cpu", cache_dir=cache)),
-        TASK,
-        [best],
-        seeds=[0],
-        protocol=QUICK,
-        save_models=True,
-    ).runs
-    saved = load_saved_run(Path(finding.weights.directory))
-    assert saved
-    assert saved[0] == dataclasses.replace(run, model="", task="")
-    with_weights = found(six, tmp_path, budget=0.05, save_models=True)
-    assert with_weights.weights.kept
-    saved = load_saved_run(Path(with_weights.weights.directory))
-    assert saved
-    assert saved[0].layer == with_weights.best_layer
 
 
 @pytest.mark.slow
@@ -257,7 +234,11 @@ def test_a_run_beside_which_no_other_is_made_has_all_processors(
 def test_there_are_as_many_folds_as_a_layer_has_runs(
     budget: float | None, seeds: int, n_blocks: list[int], n_folds: int
 ) -> None:
-    assert folds_within(SearchSettings(budget=budget, seeds=seeds), n_blocks) == n_folds
+    settings = SearchSettings(budget=budget, seeds=seeds)
+    assert folds_within(settings, n_blocks) == n_folds
+    few, many = (toy_task_of("sts", train=32, validation=n, test=8) for n in (32, 1000))
+    assert len(search_folds(few, settings, n_blocks)) == n_folds
+    assert search_folds(many, settings, n_blocks) == (many,)
 
 
 def test_runs_are_validated_by_folds_in_turn(six: Path, cache: Path, finding: Finding) -> None:
@@ -279,12 +260,6 @@ def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) ->
     for each in whole.runs:
         assert each.fold == 0
         assert run_in(folder, each.run.layer, each.run.seed) == each.run
-
-
-@pytest.mark.slow
-def test_many_validation_examples_need_no_folds(six: Path, tmp_path: Path) -> None:
-    many = toy_task_of("sts", train=32, validation=1000, test=8)
-    assert found(six, tmp_path, many, budget=0.1).n_folds == 1
 
 
 def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path, finding: Finding) -> None:
@@ -329,14 +304,6 @@ def test_a_shallow_model_is_swept(tmp_path: Path) -> None:
     assert [made.run.layer for made in finding.runs] == [0, 1, 2]
 
 
-def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
-    few = toy_task_of("sts", train=16, validation=4, test=16)
-    finding = found(six, tmp_path, few, budget=0.2, cross_validation=False)
-    assert finding.n_items == (4, 16)
-    assert len(finding.answer.candidates) > 1
-    assert finding.verdict is Verdict.UNDECIDED
-
-
 # ---- what goes wrong ----------------------------------------------------------------------------------
 
 
@@ -363,7 +330,7 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
     assert from_json(Finding, to_json(finding)) == finding
 
 
-@pytest.mark.parametrize("n_failed", [1, 99], ids=["one", "all"])
+@pytest.mark.parametrize("n_failed", [1, pytest.param(99, marks=pytest.mark.slow)], ids=["one", "all"])
 def test_a_run_that_did_not_train_is_no_evidence_unless_none_does(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_failed: int
 ) -> None:
@@ -427,27 +394,6 @@ def test_what_ends_the_search_ends_it_at_once(
     with pytest.raises(InsufficientMemoryError, match="no memory is left"):
         found(six, cache, budget=0.3, against_last=5)
     assert len(tried) == 1
-
-
-@pytest.mark.slow
-def test_texts_that_are_cut_are_reported_once_for_all_folds(
-    six: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    short = dataclasses.replace(QUICK, max_length=3)
-    options = Model(device="cpu", cache_dir=tmp_path)
-    assert find(given(str(six), options), TASK, protocol=short, budget=0.25).n_folds == 2
-    assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 1
-
-
-def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"the first run costs 5\.0 %, so give at least 5\.0%"):
-        found(six, tmp_path, budget=0.01, start=6)
-
-
-@pytest.mark.parametrize("start", ["x", 1.0])
-def test_a_start_is_one_layer(six: Path, tmp_path: Path, start: Any) -> None:
-    with pytest.raises(DataError, match=f"expected .*whole numbers.* got {start!r}"):
-        found(six, tmp_path, start=start)
 
 
 def test_a_name_is_no_task(six: Path, tmp_path: Path) -> None:

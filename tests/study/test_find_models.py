@@ -1,6 +1,7 @@
 """Finding which layer of which model to keep: one budget, runs kept by model, and what is wrong in one line."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,7 @@ def test_blocks_that_share_their_weights_cost_something(tmp_path: Path) -> None:
 
 def test_finished_runs_count_at_no_cost_and_choose_nothing(two: list[Path], tmp_path: Path) -> None:
     plain = found(two, tmp_path / "empty", budget=0.2, cross_validation=False)
+    shutil.copytree(tmp_path / "empty", tmp_path / "cache")
     options = Model(device="cpu", cache_dir=tmp_path / "cache")
     finetune(given(str(two[0]), options), TASK, [5], seeds=4, protocol=QUICK)
     result = found(two, tmp_path / "cache", budget=0.2, cross_validation=False)
@@ -185,13 +187,6 @@ def test_finished_runs_count_at_no_cost_and_choose_nothing(two: list[Path], tmp_
     assert (result.share, result.facts["runs"]) == (plain.share, plain.facts["runs"])
     (check,) = [check for check in result.conclusion.checks if check.name == "earlier runs"]
     assert check.facts["earlier"].value == len(earlier) > 0
-
-
-def test_one_model_is_a_list_of_one(two: list[Path], tmp_path: Path) -> None:
-    alone = found(two[:1], tmp_path, budget=0.2)
-    by_name = find(given(str(two[0]), Model(device="cpu", cache_dir=tmp_path)), TASK, protocol=QUICK, budget=0.2)
-    assert numbers(alone) == numbers(by_name)
-    assert (alone.others, alone.among, alone.share) == ((), None, None)
 
 
 def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:

@@ -52,16 +52,6 @@ def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
     assert output.startswith(words.headline(prediction.conclusion))
 
 
-def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    texts = ["the quick fox", "a lazy dog", "over and over", "jumps the fox", "dog and fox", "quick and lazy"]
-    file = tmp_path / "texts.txt"
-    file.write_text("\n".join(texts))
-    prediction = lp.predict(given(pair[0], Model(cache_dir=tmp_path / "cache2")), texts, reference=[pair[1], pair[0]])
-    command = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "--texts", file, "--json").json
-    assert command["drops"] == json.loads(to_json(prediction.drops))
-    assert prediction.zero_shot is None
-
-
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -96,10 +86,3 @@ def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: Pair, 
     assert [lp.extract(given(pair[0], options), table).fingerprint for table in tables] == [expected] * 7
     several = [lp.predict(given(pair[0], options), table) for table in (texts, *tables[1:])]
     assert all(to_json(prediction) == to_json(several[0]) for prediction in several)
-
-
-def test_a_task_that_was_not_loaded_is_refused(pair: Pair) -> None:
-    with pytest.raises(
-        DataError, match=r"expected a Task, got the text 'stsb': load it first, task = layerprobe\.load_task"
-    ):
-        lp.find(pair[0], task="stsb")  # type: ignore[arg-type]

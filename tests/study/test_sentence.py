@@ -1,6 +1,5 @@
 """What a finding says: its case and verdict, its facts and checks, and how it compares with what was expected."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -64,25 +63,6 @@ def test_the_answer_says_what_is_gained_on_test_and_saved(searched: Finding) -> 
     assert untested.facts["gain"].split == "validation"
     assert (check_of(untested, "test"), check_of(searched, "not tested")) == (None, None)
     assert check_of(untested, "not tested") is not None
-
-
-def test_of_one_seed_the_interval_is_over_items_only(searched: Finding) -> None:
-    assert searched.against_last
-    one = replace(searched, against_last=replace(searched.against_last, seeds_error=None, n_seeds=1))
-    assert line_of(one, "test")[1].endswith(", over 1,379 items")
-
-
-@pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9 %"), (0.975, "97.5 %"), (0.9999, "99.99 %")])
-def test_a_level_is_not_rounded(searched: Finding, level: float, percent: str) -> None:
-    proof = searched.against_last
-    assert proof
-    settings = replace(searched.answer.settings, level=level)
-    answer = replace(searched.answer, settings=settings)
-    finding = replace(searched, answer=answer, against_last=replace(proof, level=level))
-    tiles = dict(words.tiles(finding.conclusion))
-    for text in (words.certainty(finding.conclusion), tiles["+7.5"], str(finding), line_of(finding, "last layers")[0]):
-        assert percent in text
-    assert_keeps_contract(finding)
 
 
 def test_the_last_layers_drop_or_do_not_or_that_is_open(searched: Finding) -> None:
@@ -181,33 +161,6 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     assert check.passed is True
     for one in (finding, alone):
         assert_keeps_contract(one)
-
-
-def test_the_smallest_that_is_enough_may_be_of_another_model() -> None:
-    answer = replace(FINDINGS["found"]().answer, smallest_sufficient=None)
-    finding = several(replace(answer, smallest_sufficient=3), answer)
-    check = check_of(finding, "enough")
-    assert check is not None
-    assert check.names == {"enough": 3, "label": "electra-base-discriminator"}
-    assert check_of(several(answer, replace(answer, smallest_sufficient=9)), "enough") is None, "it is the one to keep"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        refuted,
-        lambda one: replace(one, floor=Floor(value=99.0, by="always predicting the largest class")),
-        lambda one: replace(one, answer=replace(one.answer, spoilt=3), among=replace(one.among, spoilt=3)),
-    ],
-    ids=["refuted", "floor", "spoilt"],
-)
-def test_of_several_models_none_is_kept_that_failed(change: Callable[[Finding], Finding]) -> None:
-    answer = FINDINGS["found"]().answer
-    finding = change(several(answer, answer))
-    assert finding.verdict is Verdict.FAILED
-    flags = zip(finding.table.data["layer"], finding.table.data["flag"], strict=True)
-    assert (9, "keep") not in flags
-    assert_keeps_contract(finding)
 
 
 # ---- what was expected ----------------------------------------------------------------------------------

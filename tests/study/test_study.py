@@ -21,13 +21,11 @@ from layerprobe.encoders.model import Model, ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.frozen import rank_curve
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.results import words
-from layerprobe.results.conclusion import Choice
 from layerprobe.scoring.score import zero_shot
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka
@@ -177,26 +175,6 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
     assert all(0 < done <= total + 1e-9 for _, done, total in calls)
 
 
-def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Model) -> None:
-    """It is similar everywhere."""
-    predicted = predict(given(models["bert"], options), task, reference=models["bert"], rule=PLATEAU)
-    np.testing.assert_allclose(predicted.comparison.curve.values, 1.0, atol=1e-6)
-    assert not predicted.drop.drops
-    conclusion = predicted.conclusion
-    assert (conclusion.case, conclusion.choice) == ("keep", Choice.upto(3, 3))
-    assert words.headline(conclusion) == "No drop is expected"
-    compared = dataclasses.replace(predicted.comparison.map, measure=Procrustes())
-    by_procrustes = dataclasses.replace(predicted.comparison, map=compared)
-    assert dataclasses.replace(predicted, comparisons=(by_procrustes,)).conclusion.names["reading"] == "Procrustes"
-
-
-def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Model) -> None:
-    references = [models["bert"], models["electra"]]
-    for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
-        predicted = predict(given(models["electra"], options), task, reference=references, rule=rule)
-        assert [each.rule for each in predicted.drops[1:]] == [by]
-
-
 def test_a_prediction_without_a_reference_is_that_beside_one(
     models: dict[str, str], task: Task, options: Model
 ) -> None:
@@ -291,25 +269,11 @@ def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, 
     assert len({same[0], *others}) == 1 + len(others)
 
 
-@pytest.mark.parametrize("changes", [{"max_length": 4}, {"prompt": "query. "}, {"pooling": "cls"}, {"pooling": "last"}])
-def test_options_change_the_numbers(models: dict[str, str], options: Model, changes: dict[str, Any]) -> None:
-    plain = extract(given(models["bert"], options), TEXTS)
-    other = extract(given(models["bert"], dataclasses.replace(options, **changes)), TEXTS)
-    assert other.layer(3).shape == plain.layer(3).shape
-    assert not np.allclose(other.layer(3), plain.layer(3), atol=1e-3)
-
-
 def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Model) -> None:
     prompted = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ")), ["c d", "e"])
     plain = extract(given(models["bert"], options), ["a b c d", "a b e"])
     np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
     assert prompted.texts == ("c d", "e")
-
-
-def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Model) -> None:
-    first, second = (extract(given(Model(models["bert"], random_init=seed), options), TEXTS) for seed in (0, 1))
-    assert first.model.name == f"{models['bert']} (random init 0)"
-    assert not np.allclose(first.layer(1), second.layer(1))
 
 
 def test_texts_that_were_cut_are_told(models: dict[str, str], options: Model) -> None:
@@ -318,11 +282,6 @@ def test_texts_that_were_cut_are_told(models: dict[str, str], options: Model) ->
         embeddings = extract(given(models["bert"], short), TEXTS)
         assert embeddings.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
     assert extract(given(models["bert"], options), TEXTS).warnings == ()
-
-
-def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Model) -> None:
-    cut = extract(given(models["bert"], dataclasses.replace(options, max_length=5, prompt="x y ")), ["a", "b c"])
-    assert cut.warnings == (f"1 of 2 texts were cut at 5 tokens for {models['bert']}",)
 
 
 def test_a_moved_model_is_known_by_its_content(
@@ -372,11 +331,6 @@ def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], 
     assert [d.norm for d in comparison.model_diagnostics] == ["none"] * 4
     assert [step.label for step in comparison.steps] == [f"layer {i + 1} minus layer {i}" for i in range(3)]
     assert comparison.steps[0].value == pytest.approx(comparison.curve.values[1] - comparison.curve.values[0])
-
-
-def test_biased_values_have_no_intervals(embedded: dict[str, Embeddings]) -> None:
-    comparison = compare(embedded["electra"], embedded["bert"], measure=CKA(estimator="biased"))
-    assert (comparison.map.uncertainty, comparison.curve.uncertainty, comparison.steps) == (None, None, ())
 
 
 def test_several_references_are_compared_in_one_pass(embedded: dict[str, Embeddings]) -> None:
@@ -543,15 +497,6 @@ def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], tas
     assert scores.metrics["pearson"][2] == pytest.approx(100 * stats.pearsonr(cosines, task.test.targets).statistic)
 
 
-def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Model) -> None:
-    """Of a text and itself the cosine is 1."""
-    task = toy_task(test=8)
-    task = dataclasses.replace(task, test=dataclasses.replace(task.test, second=task.test.first))
-    embeddings = extract(given(models["bert"], options), task.test.texts)
-    with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
-        zero_shot(embeddings, task)
-
-
 def test_the_first_token_before_the_first_block_is_left_out(models: dict[str, str], options: Model) -> None:
     """It is the same in every text."""
     task = toy_task(test=8)
@@ -649,17 +594,7 @@ def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str],
     assert by_words.baselines[WORDLESS_RULE] == beside.recommended_layer
 
 
-def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Model) -> None:
-    curve = rank_curve(extract(given(models["bert"], options), ("a b", "c d", "e", "f g h")), level=0.95)
-    assert len(curve.values) == 4
-    assert curve.uncertainty is None
-
-
 # ---- fine-tuning --------------------------------------------------------------------------------------
-
-
-def test_the_default_seeds_are_as_many_as_the_papers() -> None:
-    assert len(set(PAPER_SEEDS)) == 5
 
 
 def test_a_sweep_is_shared_by_all_who_ask_for_it(
@@ -677,37 +612,6 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
         finetune(model, task, (2,), **{**how, "seeds": (2,)})
     with pytest.raises(AssertionError, match="read from the store"):
         finetune(given(Model(models["electra"], random_init=0), options), task, (2,), **how)
-
-
-def test_fine_tuning_starts_from_random_weights_where_asked(models: dict[str, str], task: Task, options: Model) -> None:
-    specs = [given(Model(models["bert"], random_init=seed), options) for seed in (None, 0, 1)]
-    scores = {finetune(spec, task, (3,), seeds=(0,), protocol=SHORT).runs[0].test["spearman"] for spec in specs}
-    assert len(scores) == 3
-
-
-def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Model, tmp_path: Path) -> None:
-    missing = str(tmp_path / "nothing")
-    for attempt in (
-        lambda: extract(given(missing, options), TEXTS),
-        lambda: finetune(given(missing, options), task, [1]),
-        lambda: find(given(missing, options), task, reference=missing),
-    ):
-        with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
-            attempt()
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"pooling": "sum"}, "pooling by one of mean, cls, max, last, got 'sum'"),
-        ({"max_length": 1}, "at least two tokens per text"),
-        ({"batch_tokens": 0}, "at least one token per batch"),
-    ],
-)
-def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        Model(**options)
 
 
 def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(

@@ -1,20 +1,15 @@
 """The table of layers of a finding: what each row says of its layer, and CSV that reads back as it."""
 
 import csv
-import dataclasses
 import io
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_dict, to_dict, to_json
-from layerprobe.study.tables import runs_table
-from layerprobe.study.values import Finding, MadeRun
+from layerprobe.files.serialisation import from_dict, to_dict
+from layerprobe.study.values import Finding
 from tests.report.conftest import FINDINGS
 
 NAMES = {
@@ -30,19 +25,6 @@ NAMES = {
 
 def in_csv(finding: Finding) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(finding.table.csv())))
-
-
-@pytest.fixture(params=sorted(FINDINGS))
-def any_finding(request: pytest.FixtureRequest) -> Finding:
-    return FINDINGS[request.param]()
-
-
-def test_there_is_one_row_a_layer(any_finding: Finding) -> None:
-    rows = any_finding.table.records()
-    assert [row["layer"] for row in rows] == list(range(any_finding.model.n_layers))
-    assert [row["layer"] for row in rows if row["kept"]] == [any_finding.best_layer]
-    assert any_finding.prediction
-    assert [row["layer"] for row in rows if row["predicted"]] == [any_finding.prediction.recommended_layer]
 
 
 def test_columns_are_what_was_known_before_training_and_what_was_found() -> None:
@@ -61,14 +43,6 @@ def test_a_layer_has_its_seeds_and_the_best_of_them_by_validation() -> None:
     assert (first["tmft_mean"], first["tmft_seeds"], first["cka_interval_low"]) == ("", "0", "")
 
 
-def test_a_layer_has_its_interval() -> None:
-    finding = FINDINGS["found in one run"]()
-    assert finding.comparison
-    row, errors = finding.table.records()[8], finding.comparison.comparisons[0].curve.uncertainty
-    assert errors
-    assert (row["cka_interval_low"], row["cka_interval_high"]) == (errors.lower[8], errors.upper[8])
-
-
 def test_a_layer_has_what_the_search_says_of_it() -> None:
     finding = FINDINGS["found"]()
     table = finding.table.records()
@@ -79,18 +53,6 @@ def test_a_layer_has_what_the_search_says_of_it() -> None:
         assert (row["expected"], *ends) == (belief.mean, *belief.interval)
         said = row["chance_best"], row["chance_within"], row["behind"]
         assert said == (belief.chance_best, belief.chance_within, belief.behind)
-
-
-def test_a_run_without_a_score_stands_where_it_was_made() -> None:
-    finding = FINDINGS["found as expected"]()
-    plain = runs_table(finding).data
-    first, later = MadeRun(fold=0, layer=4, seed=0, run=None), MadeRun(fold=2, layer=12, seed=2, run=None)
-    longer = dataclasses.replace(finding, runs=(first, *finding.runs[:2], later, *finding.runs[2:]))
-    table = runs_table(longer).data
-    assert table["layer"] == (4, *plain["layer"][:2], 12, *plain["layer"][2:])
-    assert [i for i, score in enumerate(table["validation"]) if score is None] == [0, 3]
-    assert (table["seed"][3], table["part"][3], table["seconds"][3]) == (2, 3, None)
-    assert table["block_steps"][:4] == (5, 9, 10, 13)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +66,6 @@ def test_a_flag_says_what_follows(kind: str, flags: Mapping[int, str | None]) ->
     shown = FINDINGS[kind]().table.data["flag"]
     assert {layer: shown[layer] for layer in flags} == flags
     assert shown[0] == "may be best"  # without a run of its own, or one before it
-
-
-def test_a_data_frame_takes_neither_plotly_nor_torch(tmp_path: Path) -> None:
-    path = tmp_path / "finding.json"
-    path.write_text(to_json(FINDINGS["found"]()))
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from layerprobe.files.serialisation import from_json\n"
-        "from layerprobe.study.values import Finding\n"
-        "frame = from_json(Finding, Path(sys.argv[1]).read_text()).to_pandas()\n"
-        "print(len(frame), [name for name in ('plotly', 'torch') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "13 []"
 
 
 def test_a_finding_of_0_4_says_of_each_run_that_it_is_no_scan() -> None:

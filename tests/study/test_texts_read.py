@@ -21,8 +21,7 @@ from layerprobe.stats.crossed import item_covariance
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module
 from layerprobe.study.predict import numbers_of_texts, score_untrained, settled
-from tests.cli.conftest import Layerprobe, layerprobe
-from tests.models import save_tiny
+from tests.cli.conftest import layerprobe
 
 __all__ = ["layerprobe"]
 
@@ -106,13 +105,6 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
     assert opened == Counter(range(few.n_layers)) + Counter([0, few.n_layers - 1])
 
 
-def test_a_number_is_what_was_requested(model: lp.Model) -> None:
-    prediction = lp.predict(model, TEXTS, n_texts=50)
-    assert prediction.drop.n_texts == (50, len(TEXTS))
-    assert (prediction.facts["texts"].value, prediction.facts["available"].value) == (50, len(TEXTS))
-    assert prediction.comparison.map.n_samples == 50
-
-
 @pytest.mark.parametrize("rule", ["fall of effective rank", "fall of mean cosine"])
 def test_a_rule_whose_numbers_depend_on_how_many_texts_there_are_reads_all(rule: str) -> None:
     assert numbers_of_texts(rule, None, 5000) == (5000,)
@@ -134,19 +126,6 @@ def test_how_many_are_read_next() -> None:
     assert numbers_of_texts(rule, 3000, 1000) == (1000,)
     with pytest.raises(DataError, match="expected a number of texts, 4 or more, or 'all', got 3"):
         numbers_of_texts(rule, 3, 1000)
-
-
-def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    letters = [f"{a} {b} {c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abc"]
-    file = tmp_path / "texts.txt"
-    file.write_text("\n".join(letters))
-    model = save_tiny("bert", tmp_path / "bert")
-    few = layerprobe("predict", model, "--texts", file, "--n-texts", 40, "--json").json
-    assert few["drops"][0]["n_texts"] == [40, 192]
-    every = layerprobe("predict", model, "--texts", file, "--n-texts", "all", "--json").json
-    assert every["drops"][0]["n_texts"] == [192, 192]
-    wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")
-    assert "expected a number of texts, or all, got 'some'" in wrong.err
 
 
 @pytest.fixture
