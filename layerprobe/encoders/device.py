@@ -8,7 +8,6 @@ import torch
 import transformers
 
 from layerprobe.encoders.failures import first_sentence
-from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError, option
 from layerprobe.versions import __version__
 
@@ -79,10 +78,10 @@ def processor() -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
-def computed_on(options: Model) -> str:
+def computed_on(device: str, dtype: str) -> str:
     """Return the kind of device and the precision, on which results of training depend besides the model.
 
     Devices draw dropout differently.
     """
-    device = resolve_device(options.device)
-    return f"{device.type} {dtype_name(options.dtype, device)}"
+    place = resolve_device(device)
+    return f"{place.type} {dtype_name(dtype, place)}"

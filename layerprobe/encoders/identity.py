@@ -6,6 +6,7 @@ Knows the hub and local folders; loads no weights.
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -174,7 +175,7 @@ class Resolved:
     @property
     def computed_on(self) -> str:
         """Kind of device and precision, on which results of training depend besides the model."""
-        return computed_on(self.asked)
+        return computed_on(self.asked.device, self.asked.dtype)
 
     @property
     def settled(self) -> Model:
@@ -302,6 +303,17 @@ def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -
         for model in models[1:]
     ]
     return [first, *(resolve(model, items=items, like=first.asked) for model in others)]
+
+
+def check_different(checkpoints: Sequence[Resolved]) -> None:
+    """Raise DataError if there is no model, or two models or their names are the same."""
+    if not checkpoints:
+        raise DataError("expected at least one model, got none")
+    for one, other in itertools.combinations(checkpoints, 2):
+        if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
+            raise DataError(f"expected different models, got {one.label} and {other.label}, which are the same")
+        if one.label == other.label:
+            raise DataError(f"expected models with different names, got two named {one.label}: give a display_name")
 
 
 def _resolved(model: Model, reads: Modality | None) -> Resolved:

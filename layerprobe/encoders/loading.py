@@ -411,7 +411,7 @@ def taken_over(options: Model, computes: str, share: Share) -> Model:
         return options
     options = replace(options, device=share.device)
     try:
-        here = computed_on(options)
+        here = computed_on(options.device, options.dtype)
     except ModelError as error:
         raise WorkerError(str(error)) from error
     if here != computes:

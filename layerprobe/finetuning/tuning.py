@@ -23,7 +23,7 @@ from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.identity import ModelLike, Resolved, resolve, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, check_different, resolve, resolve_all
 from layerprobe.encoders.loading import SharedModel, choose_workers, load
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError
 from layerprobe.finetuning.losses import criterion_of
@@ -35,7 +35,6 @@ from layerprobe.jobs.crew import Workers, execute, make_crew
 from layerprobe.names import counted, short_name
 from layerprobe.results.shown import BUSY, Estimate, Layers
 from layerprobe.rng import plain_torch, seeded
-from layerprobe.scoring.score import check_different
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor, ItemInfluences
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS

@@ -150,7 +150,7 @@ def run_recipe(
         zoo=zoo,
         effects=objective_effects(zoo.entries, level=level) if zoo and recipe.pretraining else (),
         failures=tuple(run.failures),
-        computed_on=computed_on(run.options),
+        computed_on=computed_on(run.options.device, run.options.dtype),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=tuple(dict.fromkeys(note for task in tasks for note in task.notes)),
@@ -261,7 +261,7 @@ class _Recipe:
             ray=self.ray,
             local="here" if self.workers in (None, 1) else "processes",
         )
-        setting = step, self.out, self.corpus, self.options, computed_on(self.options)
+        setting = step, self.out, self.corpus, self.options, computed_on(self.options.device, self.options.dtype)
         plan: Plan[str, Pretraining] = Plan(
             jobs=dict.fromkeys((model.name for model in step.models), 1.0), label="pretrains {}".format, unit="models"
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice, check_tolerance
 from layerprobe.context import EMBEDDED, current, in_parts, part, report, settings
-from layerprobe.encoders.identity import ModelLike, Resolved, resolve, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, check_different, resolve, resolve_all
 from layerprobe.encoders.model import DEFAULTS, ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -316,17 +316,6 @@ def _check_tasks_differ(tasks: Sequence[Task]) -> None:
             raise DataError(f"expected different tasks, got {one.name} twice")
         if one.digest == other.digest:
             raise DataError(f"expected different tasks, got {one.name} and {other.name}, which hold the same data")
-
-
-def check_different(checkpoints: Sequence[Resolved]) -> None:
-    """Raise DataError if there is no model, or two models or their names are the same."""
-    if not checkpoints:
-        raise DataError("expected at least one model, got none")
-    for one, other in itertools.combinations(checkpoints, 2):
-        if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
-            raise DataError(f"expected different models, got {one.label} and {other.label}, which are the same")
-        if one.label == other.label:
-            raise DataError(f"expected models with different names, got two named {one.label}: give a display_name")
 
 
 # ---- scores of one model, by cosines or by a probe -------------------------------------------------------------------

@@ -17,7 +17,7 @@ from layerprobe.checks import Seeds, check_count, one_layer
 from layerprobe.context import current, part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.device import resolve_device
-from layerprobe.encoders.identity import ModelLike, Resolved, resolve_all
+from layerprobe.encoders.identity import ModelLike, Resolved, check_different, resolve_all
 from layerprobe.encoders.loading import SharedModel, choose_workers
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.finetuning.runs import RESULT, RunWorker, agreed, pooled_by, run_folder, run_set
@@ -25,7 +25,6 @@ from layerprobe.finetuning.tuning import plan_tuning
 from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.processes import available_cores, import_ahead
 from layerprobe.results.shown import Estimate, OneLayer, together
-from layerprobe.scoring.score import check_different
 from layerprobe.search.ask import LayerSearch, SearchState
 from layerprobe.search.plan import answers_among, data_use_sentences
 from layerprobe.search.posterior import posterior, side_by_side

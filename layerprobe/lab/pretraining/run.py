@@ -163,7 +163,9 @@ def pretrain(
     texts = tuple(dict.fromkeys(file.texts))
     texts_digest = digest(texts)
     of_texts = file.embedded or PRETRAINING_TEXTS_VERSION
-    fingerprint = digest([PRETRAINING_VERSION, computed_on(options), of_texts, texts_digest, protocol, seed])
+    fingerprint = digest(
+        [PRETRAINING_VERSION, computed_on(options.device, options.dtype), of_texts, texts_digest, protocol, seed]
+    )
 
     def begin() -> Begun:
         if len(texts) < 2:
@@ -205,7 +207,7 @@ def pretrain(
                 "vocab_size": len(tokenizer),
                 "encoder_parameters": count(encoder),
                 "trained_parameters": 0 if objective is None else count(objective),
-                "computed_on": computed_on(options),
+                "computed_on": computed_on(options.device, options.dtype),
                 **trained,
                 **prepared,
                 "warnings": (*warnings, *prepared["warnings"]),
