@@ -125,35 +125,40 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 
 
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
-    values: dict[str, Any] = {name: _Written(fact) for name, fact in of.facts.items()}
+    values: dict[str, Any] = {name: _Field(fact) for name, fact in of.facts.items()}
     for name, fact in of.facts.items():
         is_shown = fact.interval is None or _excludes(fact, 1.0 if fact.unit == "times" else 0.0)
-        values[f"{name} {'shown' if is_shown else 'open'}"] = _Written(fact)
+        values[f"{name} {'shown' if is_shown else 'open'}"] = _Field(fact)
     texts = {name: value for name, value in of.names.items() if value != ""}
-    values |= {name: _Listed(value) if isinstance(value, tuple) else value for name, value in texts.items()}
+    values |= {name: _Field(value) if isinstance(value, tuple) else value for name, value in texts.items()}
     if isinstance(of, Conclusion) and (choice := of.choice) is not None:
-        values |= {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Listed(choice.blocks)}
+        values |= {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Field(choice.blocks)}
         values["left"] = choice.n_blocks - len(choice.blocks)
         if choice.candidates:
-            values["candidates"] = _Listed(choice.candidates)
+            values["candidates"] = _Field(choice.candidates)
     return values
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """Layers or names as templates write them: `4 to 7`, `4, 5 or 8`; with a noun `layers 4 to 7`."""
+class _Field:
+    """A fact, or layers or names, as templates write them."""
 
-    items: tuple[Any, ...]
+    value: Fact | tuple[Any, ...]
 
     def __format__(self, spec: str) -> str:
-        if not self.items:  # leave out the clause
-            raise KeyError(spec)
-        if spec == "n":
-            return f"{len(self.items):,}"
-        parts = spans(self.items) if all(isinstance(item, int) for item in self.items) else [*map(str, self.items)]
-        if spec in ("", "or", "and"):
-            return listed(parts, spec or "or")
-        return f"{spec if len(self.items) == 1 else plural(spec)} {listed(parts)}"
+        return fact_text(self.value, spec) if isinstance(self.value, Fact) else _items_text(self.value, spec)
+
+
+def _items_text(items: tuple[Any, ...], spec: str) -> str:
+    """Return layers or names: `4 to 7`, `4, 5 or 8`; with a noun `layers 4 to 7`."""
+    if not items:  # leave out the clause
+        raise KeyError(spec)
+    if spec == "n":
+        return f"{len(items):,}"
+    parts = spans(items) if all(isinstance(item, int) for item in items) else [*map(str, items)]
+    if spec in ("", "or", "and"):
+        return listed(parts, spec or "or")
+    return f"{spec if len(items) == 1 else plural(spec)} {listed(parts)}"
 
 
 def spans(layers: Sequence[int]) -> list[str]:
@@ -173,19 +178,14 @@ def spans(layers: Sequence[int]) -> list[str]:
     return [name for names in parts for name in names]
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A fact as templates write it."""
-
-    fact: Fact
-
-    def __format__(self, spec: str) -> str:
-        if spec in _PARTS:
-            return _PARTS[spec](self.fact)
-        if spec in (signs := _words()["by_sign"]):
-            return str(signs[spec][self.fact.value < 0])
-        number = text(self.fact)
-        return f"{number} {spec if number == '1' else plural(spec)}"
+def fact_text(fact: Fact, spec: str) -> str:
+    """Return a part of a fact (see `_PARTS`), one of two words by its sign, or its number with a noun."""
+    if spec in _PARTS:
+        return _PARTS[spec](fact)
+    if spec in (signs := _words()["by_sign"]):
+        return str(signs[spec][fact.value < 0])
+    number = text(fact)
+    return f"{number} {spec if number == '1' else plural(spec)}"
 
 
 def text(fact: Fact, value: float | None = None, *, sign: str = "") -> str:

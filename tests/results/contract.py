@@ -73,7 +73,7 @@ def _numbers_of(conclusion: Conclusion) -> Iterator[str]:
 def _written(fact: Fact) -> Iterator[str]:
     for spec in words._PARTS:
         try:
-            yield from _NUMBER.findall(format(words._Written(fact), spec))
+            yield from _NUMBER.findall(words.fact_text(fact, spec))
         except KeyError:  # the fact lacks that part
             continue
     yield f"{round(fact.value):,}"

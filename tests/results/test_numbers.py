@@ -48,10 +48,10 @@ def test_names_that_differ_in_the_middle_stay_apart() -> None:
 def test_numbers_are_not_rounded_to_what_is_not_true(
     unit: Unit, value: float, interval: tuple[float, float] | None, number: str, ends: str | None
 ) -> None:
-    written = words._Written(Fact(value=value, unit=unit, interval=interval))
+    fact = Fact(value=value, unit=unit, interval=interval)
 
-    assert f"{written:+}" == number
-    assert ends is None or f"{written:ends}" == ends
+    assert words.fact_text(fact, "+") == number
+    assert ends is None or words.fact_text(fact, "ends") == ends
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
