@@ -72,12 +72,6 @@ def test_a_path_that_no_system_takes_is_one_line(path: str, tmp_path: Path, monk
     assert [file.name for file in tmp_path.iterdir()] == ["p.csv"]
 
 
-def test_a_split_that_is_none_names_those_that_are() -> None:
-    for split in ("tset", "Test", ""):
-        with pytest.raises(LayerProbeError, match="expected one of 'all', 'train', 'validation', 'test'"):
-            lp.embedded_task().split(split)  # type: ignore[arg-type]
-
-
 def test_a_file_that_does_not_exist_is_said_and_a_similar_one_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel
 
 from layerprobe.rng import Undrawn, drawing, restore_rng, rng_states, seeded
 from tests.models import tiny_config
@@ -49,18 +49,6 @@ def test_nothing_is_drawn_where_weights_are_to_be_replaced() -> None:
     assert {each.device.type for each in (*model.parameters(), *model.buffers(), ours)} == {"cpu"}
     assert nn.init.normal_ is drawn
     torch.testing.assert_close(torch.get_rng_state(), before)
-
-
-def test_models_are_made_without_initialising_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes memory and time, and that of some architectures fails for a single block."""
-    config, begun = tiny_config("bert"), list[int]()
-    monkeypatch.setattr(PreTrainedModel, "initialize_weights", lambda self: begun.append(1))
-    AutoModel.from_config(config)
-    assert begun
-    begun.clear()
-    with Undrawn():
-        AutoModel.from_config(config)
-    assert not begun
 
 
 def test_the_generator_of_mps_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

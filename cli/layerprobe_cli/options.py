@@ -440,7 +440,7 @@ class _Similarity:
 
 Similarity = Annotated[
     _Similarity,
-    Group("Comparison", _Similarity, lambda protocol: (Changed(protocol.bandwidth, typer.Option(min=1e-6, max=1e6)),)),
+    Group("Comparison", _Similarity, lambda options: (Changed(options.bandwidth, typer.Option(min=1e-6, max=1e6)),)),
 ]
 
 

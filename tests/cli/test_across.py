@@ -31,25 +31,6 @@ def test_one_layer_for_several_tasks(
     assert found["layers"][2]["score"] == pytest.approx((scores[0][2] + scores[1][2]) / 2)
 
 
-def test_what_is_odd_about_embeddings_is_said_once_a_task(
-    layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path], tmp_path: Path
-) -> None:
-    page = tmp_path / "page.html"
-    done = layerprobe("score", pair[0], "-t", two[0], "-t", two[1], "--max-length", "4", "--report", page)
-    for task in two:
-        assert len(re.findall(rf"^warning: {task.name}: .* texts were cut at 4 tokens", done.err, re.MULTILINE)) == 1
-        assert len(re.findall(rf"{task.name}: .* texts were cut at 4 tokens", page.read_text())) >= 1
-
-
-def test_a_build_can_check_a_threshold(layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path]) -> None:
-    both = ("-t", two[0], "-t", two[1])
-    last = layerprobe("score", pair[0], *both, "--json").json["layers"][-1]["score"]
-    assert layerprobe("score", pair[0], *both, "--fail-below", f"{last - 0.01}").code == 0
-    failed = layerprobe("score", pair[0], *both, "--fail-below", f"{last + 0.01:.6f}")
-    assert failed.code == 3
-    assert f"failed: the last layer scores {last:.2f} in the mean, below" in failed.err
-
-
 def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     model, reference = pair
     last = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"][-1]

@@ -15,7 +15,6 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import alone
 from layerprobe.readings.source import read_curves
-from layerprobe.results import words
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score
 from layerprobe.scoring.scores import Scores
@@ -109,16 +108,6 @@ def test_a_prediction_flags_them_and_looks_below(model: Path, task: Task, option
     if whole.drop.flagged_in:
         assert whole.drop.flagged_in[5:] == (1.0, 1.0)
     assert from_json(Prediction, to_json(whole)).drop == whole.drop
-
-
-def test_without_another_drop_it_keeps_the_layer_before_the_collapse(
-    pair: tuple[Path, Path], model: Path, task: Task, options: Model
-) -> None:
-    """A plateau rule flags nothing of four layers of tiny encoders."""
-    reference = given(str(save_collapsed(pair[0].parent / "sane", ())), options)
-    drop = predict(given(str(model), options), task, reference=reference, rule="plateau of CKA").drop
-    assert (drop.recommended_layer, drop.drop_layers) == (4, COLLAPSED)
-    assert words.headline(drop.conclusion) == "Look first at layer 4 of 6"
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -271,21 +271,6 @@ def test_compare_a_model_alone(layerprobe: Layerprobe, pair: Pair, pairs_file: P
     assert [line.split()[:2] for line in lines[-5:-1]] == [["0", "0"], ["1", "0"], ["2", "1"], ["3", "2"]]
 
 
-def test_predict_against_several_references(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
-    command = ("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file)
-    assert layerprobe(*command).code == 0
-    printed = tmp_path / "prediction.json"
-    printed.write_text(layerprobe(*command, "--json").out, encoding="utf-8")
-    prediction = lp.load(printed)
-    rules = [
-        (comparison.reference.name, drop.rule)
-        for comparison, drop in zip(prediction.comparisons, prediction.drops, strict=True)
-    ]
-    assert rules == [(str(pair[1]), "fall of InfoNCE"), (str(pair[0]), "plateau of CKA")]
-
-
 def test_groups_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]

@@ -64,13 +64,3 @@ def test_export_says_which_tower_it_writes(tmp_path: Path) -> None:
     assert code == 0, err
     assert "tower" not in err
     assert "max length" not in out
-
-
-def test_what_is_compared_is_called_images(tmp_path: Path) -> None:
-    digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
-    code, out, err = run("compare", save_vision("vit", tmp_path / "vit"), "--texts", digits, "--report", page)
-    assert code == 0, err
-    assert "images" in out
-    assert "texts" not in out
-    assert "<dt>Images</dt>" in page.read_text()
-    assert "<dt>Texts</dt>" not in page.read_text()

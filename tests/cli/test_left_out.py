@@ -56,16 +56,6 @@ def test_only_a_constant_layer_of_one_token_is_left_out(pair: Pair, texts: tuple
     assert embed(pair[0], texts[:1], tmp_path).first_layer == 0
 
 
-def test_the_last_token_is_left_out_where_texts_end_alike(pair: Pair, tmp_path: Path) -> None:
-    same, other = (
-        tuple(f"{letter} {end}" for letter, end in zip("abcdef", ends, strict=True)) for ends in ("hhhhhh", "hhhhha")
-    )
-    first = {ends: embed(pair[0], ends, tmp_path, "last").first_layer for ends in (same, other)}
-    by_hand = {ends: embed(pair[0], ends, tmp_path, "last").layer(0) for ends in (same, other)}
-    for ends, values in by_hand.items():
-        assert first[ends] == int(float(np.ptp(values, axis=0).max()) < 1e-5)
-
-
 def test_the_other_layers_are_those_of_embeddings_without_layer_0(
     pair: Pair, texts: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -88,15 +78,6 @@ def test_the_other_layers_are_those_of_embeddings_without_layer_0(
         diagnose(layer, name="layer", norm=model.model.norm) for layer in without[0]
     )
     assert from_json(Comparisons, to_json(Comparisons(comparisons=(comparison,)))).comparisons == (comparison,)
-
-
-@pytest.mark.parametrize("alignment", ["best-match", "relative-depth", "previous-layer"])
-def test_no_layer_is_compared_with_one_that_is_left_out(
-    pair: Pair, texts: tuple[str, ...], tmp_path: Path, alignment: str
-) -> None:
-    model, reference = (embed(each, texts, tmp_path) for each in pair)
-    comparison = compare(model, model if alignment == "previous-layer" else reference, alignment=alignment)  # type: ignore[arg-type]
-    assert min(comparison.curve.reference_layers) >= 1
 
 
 def test_readings_leave_it_out(pair: Pair, texts: tuple[str, ...], tmp_path: Path) -> None:

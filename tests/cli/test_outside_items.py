@@ -85,13 +85,3 @@ def test_every_command_takes_it(questions: Path, environment: dict[str, str], pa
     assert "(multiple choice, sha256" in (tmp_path / "found.html").read_text()
     layerprobe(("export", json.loads(finding)["weights"]["directory"], tmp_path / "exported"))
     assert SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(["a b c"]).shape == (1, 16)
-
-
-def test_a_defect_of_its_file_is_one_line(questions: Path, environment: dict[str, str], pair: Pair) -> None:
-    questions.write_text("a b c d|a b c|e f g\n")
-    command = [sys.executable, "-m", "layerprobe_cli.main", "score", str(pair[1]), "-t", str(questions)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        f"error: {questions}, line 1: expected one answer marked by *, got ['a b c', 'e f g']"
-    ]

@@ -37,12 +37,6 @@ def test_json_reads_back(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> 
     assert [[layer.layer for layer in profile.layers] for profile in profiles] == [[0, 1, 2, 3]] * 2
 
 
-def test_two_models_side_by_side(layerprobe: Layerprobe, pair: Pair) -> None:
-    lines = layerprobe("profile", *pair, *FEW, "--layers", "0").table
-    assert lines[0].split()[:2] == ["model", "layer"]
-    assert [line.split()[0] for line in lines[1:3]] == ["electra", "bert"]
-
-
 @pytest.mark.slow
 def test_scores_of_a_finding_stand_beside_the_cost(
     layerprobe: Layerprobe, pair: Pair, finding: Path, tmp_path: Path

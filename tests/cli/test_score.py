@@ -96,15 +96,6 @@ def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair:
         assert said.count("texts in column 0 and column 1, target in column 2") == 1, said
 
 
-def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    scores = layerprobe("score", pair[0], "-t", pairs_file, "--split", "validation", "--json").json["scores"]
-    by_layer = scores["metrics"]["spearman"]
-    predicted = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
-    best = predicted["drops"][0]["baselines"]["best zero-shot layer"]
-    assert by_layer[best] == max(by_layer)
-    assert scores["split"] == "validation"
-
-
 def test_what_splits_share_is_said_where_something_is_learnt_from_one(
     layerprobe: Layerprobe, pair: Pair, tmp_path: Path
 ) -> None:
