@@ -153,14 +153,11 @@ class Call:
         sources = {name: self.context.get_parameter_source(name) for name in names}
         return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
-    def flag(self, name: str) -> str:
-        """Return an option as on the command line, such as --format."""
-        return next(str(parameter.opts[0]) for parameter in self.context.command.params if parameter.name == name)
-
     def refuse(self, names: Collection[str], why: str) -> None:
         """Raise BadParameter for options that have no effect here."""
-        if names:
-            raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
+        for parameter in self.context.command.params:
+            if names and parameter.name == min(names):
+                raise typer.BadParameter(f"expected no {parameter.opts[0]} {why}")
 
     def step(self, name: str, *words: object, without: Sequence[str] = ()) -> tuple[Step, ...]:
         """Return a next step by its key in `words.toml`; none if it would need further options of this call."""
