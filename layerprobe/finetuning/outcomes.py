@@ -114,7 +114,8 @@ class RunItems:
 
         None if there are no runs, one has no outputs, or there is only one item, or one text in all items.
         """
-        influences, links = self.influences.get(split, {}), self.links.get(split)
+        influences = self.influences.get(split, {})
+        links = self.links.get(split)
         of_runs = [influences[run.place] for run in runs if run.place in influences]
         if not of_runs or len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
             return None
@@ -320,5 +321,7 @@ def difference(
     values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
     of_first, of_second = (influences.of(runs) for influences, runs in zip(items, (first, second), strict=True))
     influences = None if of_first is None or of_second is None else of_first - of_second
-    links, unit, primary = items[1].links.get("test"), items[1].unit, first[0].primary
+    links = items[1].links.get("test")
+    unit = items[1].unit
+    primary = first[0].primary
     return crossed(values, influences, links=links, level=level, unit=unit, metric=primary)

@@ -135,7 +135,8 @@ def run_folder(checkpoint: Resolved, task: Task, protocol: Protocol) -> Path:
     given, the tokens of a pass, which change the dropout drawn, and the attention implementation, which changes
     rounding and dropout.
     """
-    asked, task = checkpoint.asked, with_prompts(task, checkpoint)
+    asked = checkpoint.asked
+    task = with_prompts(task, checkpoint)
     values: list[Any] = [] if asked.batch_tokens is None else [asked.batch_tokens]
     values += [] if asked.attn == "auto" else [asked.attn]
     values += task.unusual_primary  # chooses epochs
@@ -237,7 +238,8 @@ class RunSet:
         model = self.model.checkpoint
         saving: AbstractContextManager[Path | None] = nullcontext()
         if self.save_models:
-            layer, recipe = None if job.scan else job.layer, model.recipe
+            layer = None if job.scan else job.layer
+            recipe = model.recipe
             source = {
                 "modules": recipe.kinds,
                 "dtype": declared_dtype(model.config),
@@ -516,7 +518,8 @@ def load_saved_run(directory: Path, layer: int | None = None) -> tuple[FineTunin
             "`layerprobe finetune` with --save-models"
         )
     try:
-        origin, runs = _read_origin(directory, root=root), read_result(directory, root=root) or ()
+        origin = _read_origin(directory, root=root)
+        runs = read_result(directory, root=root) or ()
     except DamagedStoreError as error:
         raise DamagedStoreError(
             f"{error}: to make it again, repeat `layerprobe finetune` with --save-models"

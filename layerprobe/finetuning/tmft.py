@@ -133,10 +133,12 @@ def fine_tune(
     if save_to is not None:
         merge_adapters(model)
         model.save(save_to, encoder.tokenizer)
-    seconds, peak_memory = epochs.seconds, _peak_memory(encoder.device)
+    seconds = epochs.seconds
+    peak_memory = _peak_memory(encoder.device)
     runs = []
     for at, kept in enumerate(model.layers):
-        test, failed = tested[at], tuner.failures.get(kept)
+        test = tested[at]
+        failed = tuner.failures.get(kept)
         best = None if failed else epochs.best[at]
         each_epoch = zip(epochs.train_losses, epochs.scores, strict=True)
         of_layer = ((losses[at], scores[at]) for losses, scores in each_epoch)
@@ -230,7 +232,8 @@ def evaluate(
     """
     model.eval()
     failures = {} if failures is None else failures
-    limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), items.texts.lengths
+    limit = limit or TokenLimit(EVALUATION_BATCH_TOKENS)
+    lengths = items.texts.lengths
     readouts = [criterion.read for criterion in criteria]
 
     def work() -> list[TextValues]:
@@ -483,7 +486,8 @@ class Epochs:
         for losses, scores in zip(saved.train_losses, saved.scores, strict=True):
             self.train_losses.append([math.nan if loss is None else loss for loss in losses])
             self.scores.append(list(scores))
-        self.best_epoch, self.outputs = saved.best_epoch, tensors[_OUTPUTS].numpy()
+        self.best_epoch = saved.best_epoch
+        self.outputs = tensors[_OUTPUTS].numpy()
         self._load(tensors, _BEST if self.best_epoch < len(self) else _MODEL)
         self._state = self._kept_weights()
         self._load(tensors, _MODEL)

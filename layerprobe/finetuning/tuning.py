@@ -219,13 +219,16 @@ class _Work:
 
     def result(self, tasks: Mapping[str, Task], *, tolerance: float) -> TuningResult:
         """Return the result of the runs."""
-        level, rows = current().level, self.rows()
+        level = current().level
+        rows = self.rows()
         by_layer: list[LayerOutcome] = []
         floors: list[Floor | None] = []
         against: list[AgainstBest | None] = []
         for model, name in dict.fromkeys((run.model, run.task) for run in rows if not run.error):
-            task, runs = tasks[name], [run for run in rows if (run.model, run.task, run.error) == (model, name, "")]
-            items, floor = run_items(task, runs), KINDS[task.kind].floors(task.test).get(task.primary)
+            task = tasks[name]
+            runs = [run for run in rows if (run.model, run.task, run.error) == (model, name, "")]
+            items = run_items(task, runs)
+            floor = KINDS[task.kind].floors(task.test).get(task.primary)
             curve = outcomes(runs, items, level=level)
             by_layer += curve
             floors.append(floor)
@@ -284,8 +287,10 @@ def plan_tuning(
     protocol, checkpoint = agreed(protocol, resolve(model, items=task.readable))
     options = checkpoint.asked
     encoder = load(checkpoint)
-    prompted, n_blocks = with_prompts(task, checkpoint), encoder.n_layers - 1
-    steps, full = block_steps(n_blocks), seeds * (n_blocks + 1) * (n_blocks + 2) // 2
+    prompted = with_prompts(task, checkpoint)
+    n_blocks = encoder.n_layers - 1
+    steps = block_steps(n_blocks)
+    full = seeds * (n_blocks + 1) * (n_blocks + 2) // 2
     log_reading(checkpoint, encoder, prompted, protocol)
     run_seconds, slower = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
     sweep = duration(run_seconds * full / (n_blocks + 1))
@@ -323,7 +328,8 @@ def seconds_of_run(
     On a CPU, one thread is timed by the process's own clock, since threads wait for each other if other processes run;
     if it does not wait for a core, all threads are timed, too. The encoder is not changed.
     """
-    model, device = TruncatedEncoder(encoder, encoder.n_layers - 1), encoder.device
+    model = TruncatedEncoder(encoder, encoder.n_layers - 1)
+    device = encoder.device
     prepare_model(model, protocol)
     with seeded(0, device):
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(device)
@@ -338,7 +344,8 @@ def seconds_of_run(
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
         texts = task.validation.texts
         tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
-        budget, same_length = batch_tokens or EVALUATION_BATCH_TOKENS, not encoder.padding_invariant
+        budget = batch_tokens or EVALUATION_BATCH_TOKENS
+        same_length = not encoder.padding_invariant
         passes = list(token_batches(tokens.lengths, budget=budget, same_length=same_length))
         evaluated = protocol.epochs * protocol.evaluations * len(texts) + len(task.test.texts)
 

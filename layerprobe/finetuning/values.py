@@ -375,7 +375,8 @@ def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
 def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table:
     """Return the table of fine-tuned layers, one row per layer of each model and task; `first` are columns of names."""
     rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
-    outcomes, primaries = [row[0] for row in rows], {row[0].primary for row in rows}
+    outcomes = [row[0] for row in rows]
+    primaries = {row[0].primary for row in rows}
     primary = min(primaries) if len(primaries) == 1 else None
     flags = [compared.flag(i) if compared else None for of, _, compared in curves for i in range(len(of))]
     behind = [compared.behind[i] if compared else None for of, _, compared in curves for i in range(len(of))]
@@ -511,7 +512,9 @@ class TuningResult(Shown):
                 checks=tuple(checks),
             )
         ((outcomes, floor, compared),) = self.curves.values()
-        best, last, names = best_by_validation(outcomes), outcomes[-1], [name_of(one.choice) for one in outcomes]
+        best = best_by_validation(outcomes)
+        last = outcomes[-1]
+        names = [name_of(one.choice) for one in outcomes]
         score = Fact(value=best.mean, unit="score", split="test")
         if best.interval is not None:
             score = replace(score, interval=best.interval, level=self.level)

@@ -116,7 +116,8 @@ def _test_columns(finding: Finding) -> tuple[Column, ...]:
     proof = finding.against_last
     if proof is None:
         return ()
-    layers, quantity = range(finding.model.n_layers), Quantity("points over the whole model", "test", "higher")
+    layers = range(finding.model.n_layers)
+    quantity = Quantity("points over the whole model", "test", "higher")
     values = [proof.value if layer == finding.best_layer else None for layer in layers]
     ends = [proof.interval if layer == finding.best_layer else None for layer in layers]
     title = interval_title(proof.level)
@@ -155,7 +156,8 @@ def models_table(finding: Finding) -> Table:
 
 def _flag_among(finding: Finding, one: Finding, layer: int) -> str | None:
     """Return the flag of a layer of one of several models: keep, will do, may be best or best of its model."""
-    answer, best_of_its_model = one.among or one.answer, layer == one.best_layer
+    answer = one.among or one.answer
+    best_of_its_model = layer == one.best_layer
     if finding.on_floor or answer.spoilt:
         return "best of its model" if best_of_its_model and one is not finding else None
     if best_of_its_model and one is finding:
@@ -175,7 +177,8 @@ def _before_training(finding: Finding) -> Iterator[Column]:
     if finding.prediction is not None:
         yield from (replace(column, shown=not column.interval) for column in finding.prediction.read_columns)
     if finding.untrained:
-        meaning, quantity = "Before any fine-tuning, on the test split.", points(finding.primary, "test")
+        meaning = "Before any fine-tuning, on the test split."
+        quantity = points(finding.primary, "test")
         yield Column("untrained", finding.untrained, "untrained test", ".2f", meaning=meaning, quantity=quantity)
 
 
@@ -204,10 +207,13 @@ def runs_table(finding: Finding) -> Table:
 
 
 def _runs_table(finding: Finding) -> Table:
-    primary, whole = finding.primary, finding.answer.full_sweep
-    column, scored = columns_of(finding.runs), columns_of(made.run for made in finding.runs)
+    primary = finding.primary
+    whole = finding.answer.full_sweep
+    column = columns_of(finding.runs)
+    scored = columns_of(made.run for made in finding.runs)
     costs = [0 if made.is_earlier else made.layer + 1 for made in finding.runs]
-    title, part = metric_title(primary), "Part of the labelled data used for validation."
+    title = metric_title(primary)
+    part = "Part of the labelled data used for validation."
     return Table(
         columns=(
             Column("run", range(1, len(costs) + 1)),
@@ -226,9 +232,12 @@ def _runs_table(finding: Finding) -> Table:
 
 def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the columns of the similarity of each layer to its counterpart; empty for layers left out."""
-    curve, layers, errors = comparison.curve, comparison.layers, comparison.curve.uncertainty
+    curve = comparison.curve
+    layers = comparison.layers
+    errors = comparison.curve.uncertainty
     title = f"{comparison.map.measure.short_name}{' with layer before' if comparison.alone else ''}"
-    name, others = "cka_interval", mask_left_out(layers, curve.reference_layers)
+    name = "cka_interval"
+    others = mask_left_out(layers, curve.reference_layers)
     empty = Column(name, [None] * len(others), interval=True)
     return (
         Column(

@@ -57,7 +57,8 @@ class Prediction(Shown):
     @property
     def conclusion(self) -> Conclusion:
         """The layer to try first, with its evidence."""
-        comparison, scored = self.comparison, self.zero_shot and self.zero_shot.n_items
+        comparison = self.comparison
+        scored = self.zero_shot and self.zero_shot.n_items
         reference = () if comparison.alone else (comparison.reference.name,)
         prediction = self.drop.conclusion
         checks = list(prediction.checks)
@@ -243,9 +244,11 @@ class Finding(Shown):
     def conclusion(self) -> Conclusion:
         """The layer to keep, of which model, its gain on test, and the certainty."""
         answer = self.among or self.answer
-        searched, choice = answer.conclusion, answer.conclusion.choice
+        searched = answer.conclusion
+        choice = answer.conclusion.choice
         case = "floor" if self.on_floor else "refuted" if self.is_refuted else searched.case
-        facts, names = dict(searched.facts), {**searched.names, "metric": f"{metric_title(self.primary)} x 100"}
+        facts = dict(searched.facts)
+        names = {**searched.names, "metric": f"{metric_title(self.primary)} x 100"}
         if case in ("floor", "refuted"):  # no layer is to be kept
             facts = {name: facts[name] for name in ("score", "level", "tolerance")}
             choice = None if case == "floor" else Choice.upto(self.last_layer, self.last_layer)
@@ -283,7 +286,9 @@ class Finding(Shown):
 
     def _saved(self, layer: int) -> dict[str, Fact]:
         """Return the savings of truncating at a layer: parameters and time."""
-        size, whole, speed = self.model.parameters[layer], self.model.parameters[-1], self.speed(layer)
+        size = self.model.parameters[layer]
+        whole = self.model.parameters[-1]
+        speed = self.speed(layer)
         facts = {
             "parameters": Fact(value=size / whole - 1, unit="share", better="lower"),
             "size": Fact(value=size, unit="parameters"),
@@ -295,7 +300,9 @@ class Finding(Shown):
 
     def _checks(self) -> Iterator[Check]:
         """Yield checks of the test split, the prediction, scores without fine-tuning, the final model and the runs."""
-        best, prediction, proof = self.best_layer, self.prediction, self.against_last
+        best = self.best_layer
+        prediction = self.prediction
+        proof = self.against_last
         by_layer = {outcome.layer: outcome for outcome in self.outcomes}
         if proof is not None:
             scores = {"score": by_layer.get(best), "whole": by_layer.get(self.last_layer)}
@@ -307,7 +314,8 @@ class Finding(Shown):
         elif best != self.last_layer:
             yield Check(name="not tested", passed=None)
         if prediction is not None:
-            expected, beliefs = prediction.recommended_layer, self.answer.layers
+            expected = prediction.recommended_layer
+            beliefs = self.answer.layers
             candidates = (self.among or self.answer).candidates
             lower = Fact(value=beliefs[best].mean - beliefs[expected].mean)
             is_compared = beliefs[expected].runs and beliefs[best].runs
