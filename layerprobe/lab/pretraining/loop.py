@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +32,7 @@ from layerprobe.lab.pretraining.values import StepMetrics
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
 from layerprobe.store.manifest import is_fingerprint
 from layerprobe.training import SavedSteps, adamw, load_optimizer, optimizer_tensors, rate
+from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +46,9 @@ SavedStep = dict[str, Any]
 """State of a run when it was saved, without tensors: its `fingerprint`, `step`, and its trainer's counters."""
 R = TypeVar("R")
 """The numbers of a trained model, including its `fingerprint`: the sha256 of everything the weights depend on."""
-Work = Callable[[SavedSteps[SavedStep]], tuple[R, Callable[[Path], None]]]
-"""Trains, from the last saved step if any; returns the numbers, and a function that writes the model to a folder."""
+Begun = tuple["Trainer | None", Callable[[], dict[str, Any]], Callable[[Path], None]]
+"""A training that has not started, None if nothing is trained; a function that returns the fields of its record after
+training; and one that writes the model to a folder."""
 
 
 class Trainer:
@@ -310,12 +313,22 @@ class ModelFolder(Generic[R]):
         return f"{self.verb}ed model"
 
     def make(
-        self, out: str | Path, work: Work[R], *, fingerprint: str, overwrite: bool, source: Path | None = None
+        self,
+        out: str | Path,
+        begin: Callable[[], Begun],
+        *,
+        protocol: Any,
+        seed: int,
+        fingerprint: str,
+        overwrite: bool,
+        source: Path | None = None,
+        **how: Any,
     ) -> R:
         """Train a model into a folder, or return the numbers of an existing one; one process at a time.
 
-        With `overwrite`, such a model there, or another unfinished one, is replaced; nothing else ever is, and never
-        `source`, the local model to train.
+        An interrupted training continues. With `overwrite`, such a model there, or another unfinished one, is
+        replaced; nothing else ever is, and never `source`, the local model to train. `how` has the arguments of
+        `train`: how often the run is saved, evaluated and reported.
         """
         target, _ = self.check(out, overwrite=overwrite, source=source)
         steps = self.steps(target, fingerprint=fingerprint)
@@ -330,7 +343,13 @@ class ModelFolder(Generic[R]):
                     )
                 return finished
             _go_on(steps, overwrite=overwrite)
-            record, save_model = work(steps)
+            trainer, about, save_model = begin()
+            if trainer is not None:
+                train(trainer, steps=steps, **how)
+            fields: dict[str, Any] = {"protocol": protocol, "seed": seed, "fingerprint": fingerprint, **about()}
+            fields["versions"] = {"layerprobe": __version__, **versions()}
+            fields["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+            record = self.kind(**fields)
             advice = f"choose another folder for the {self.what}"
             with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
                 save_model(folder)

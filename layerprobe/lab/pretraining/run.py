@@ -7,11 +7,10 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from transformers import ElectraModel, PreTrainedModel
@@ -28,15 +27,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DamagedStoreError, DataError
 from layerprobe.files.atomic import inside, locked
 from layerprobe.files.serialisation import digest
-from layerprobe.lab.pretraining.loop import (
-    ModelFolder,
-    SavedStep,
-    Trainer,
-    as_block,
-    model_card,
-    steps_per_epoch,
-    train,
-)
+from layerprobe.lab.pretraining.loop import Begun, ModelFolder, Trainer, as_block, model_card, steps_per_epoch
 from layerprobe.lab.pretraining.masking import (
     MaskedLanguageModelling,
     Masking,
@@ -69,14 +60,7 @@ from layerprobe.names import short_name
 from layerprobe.rng import without_autocast
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training import SavedSteps
-from layerprobe.versions import (
-    ADAPTATION_VERSION,
-    PRETRAINING_TEXTS_VERSION,
-    PRETRAINING_VERSION,
-    __version__,
-    versions,
-)
+from layerprobe.versions import ADAPTATION_VERSION, PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__
 
 logger = logging.getLogger(__name__)
 
@@ -88,39 +72,6 @@ SENTENCES_SEED = 1
 MOST_SENTENCES = 2_000_000
 
 Texts = TextFile | Sequence[str] | Literal["language"]
-R = TypeVar("R")
-Begun = tuple[Trainer | None, Callable[[], dict[str, Any]], Callable[[Path], None]]
-"""A training that has not started, the fields of its record after training, and a function that writes the model."""
-
-
-def train_into(
-    folder: ModelFolder[R],
-    out: str | Path,
-    begin: Callable[[], Begun],
-    *,
-    protocol: Any,
-    seed: int,
-    fingerprint: str,
-    overwrite: bool,
-    source: Path | None = None,
-    **how: Any,
-) -> R:
-    """Train a model into a folder and return its record; a finished one is loaded, an interrupted one continues.
-
-    `how` has the arguments of `train`: how often the run is saved, evaluated and reported. Nothing is trained if
-    `begin` returns no trainer.
-    """
-
-    def work(steps: SavedSteps[SavedStep]) -> tuple[R, Callable[[Path], None]]:
-        trainer, about, save = begin()
-        if trainer is not None:
-            train(trainer, steps=steps, **how)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
-        made_by = {"versions": {"layerprobe": __version__, **versions()}, "created": created}
-        fields: dict[str, Any] = {"protocol": protocol, "seed": seed, "fingerprint": fingerprint, **made_by, **about()}
-        return folder.kind(**fields), save
-
-    return folder.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
 
 
 def pretrain(
@@ -215,8 +166,7 @@ def pretrain(
 
         return run, about, partial(save_models, objective, encoder, tokenizer)
 
-    return train_into(
-        PRETRAINED,
+    return PRETRAINED.make(
         out,
         begin,
         protocol=protocol,
@@ -387,8 +337,7 @@ def adapt(
 
         return run, about, save
 
-    return train_into(
-        ADAPTED,
+    return ADAPTED.make(
         out,
         begin,
         protocol=protocol,
