@@ -170,8 +170,6 @@ class ShardWriter:
 
     def finish(self) -> StoredEmbeddings:
         """Mark the entry as complete."""
-        if self._manifest.pending:
-            raise StoreError(f"cannot finish {self._directory}: the shards {list(self._manifest.pending)} are pending")
         if not self._manifest.complete:
             self._update(complete=True)
         return StoredEmbeddings(directory=self._directory, manifest=self._manifest)

@@ -353,9 +353,6 @@ class Store:
         return [self._directory(fingerprint)]
 
     def _result(self, kind: str, key: str) -> Path:
-        for name in (kind, key):
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
-                raise DataError(f"expected a name of letters, digits, dots and hyphens, got {name!r}")
         return inside(self.root, self.root / "results" / kind / f"{key}.json")
 
     def _lock(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
