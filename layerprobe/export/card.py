@@ -158,13 +158,7 @@ def _is_on_hub(model: ModelDescription) -> bool:
 
 def _metadata(model: ModelDescription, *, images: bool) -> str:
     """Return the YAML front matter of the card."""
-    hub_id = (
-        (model.source or model.name)
-        .partition(" (random init")[0]
-        .partition(" (blocks ")[0]
-        .removesuffix(":image")
-        .removesuffix(":text")
-    )
+    hub_id = re.split(r" \((?:random init|blocks )|:(?:image|text)(?=$| \()|@", model.source or model.name)[0]
     library, task = "sentence-transformers", "sentence-similarity"
     if images:
         library, task = "transformers", "image-feature-extraction"
@@ -173,7 +167,7 @@ def _metadata(model: ModelDescription, *, images: bool) -> str:
         pipeline_tag=task,
         tags=[library, task, *(() if images else ("feature-extraction",)), "layerprobe", "truncated"],
         # nobody else can look up a local folder
-        base_model=hub_id.partition("@")[0] if _is_on_hub(model) else None,
+        base_model=hub_id if _is_on_hub(model) else None,
     )
     return data.to_yaml()
 
