@@ -70,7 +70,8 @@ def read_numbers(text: str, *, last: int | None = None) -> tuple[int, ...]:
         (6, 1, 4, 5)
     """
     numbers: list[int] = []
-    number, size = r"\d{1,19}" if last is None else r"-?\d{1,19}", (last or 0) + 1
+    number = r"\d{1,19}" if last is None else r"-?\d{1,19}"
+    size = (last or 0) + 1
     for part in (part.strip() for part in text.split(",")):
         if ".." in part:
             raise DataError(f"expected a range such as 6-8, got {part!r}: give {re.sub(r'[.]+', '-', part)}")
@@ -137,7 +138,8 @@ def convert_fields(value: Any) -> None:
     """
     for field in dataclasses.fields(value):
         kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
-        kind, content = next((kind for kind in kinds if kind in _MADE), None), getattr(value, field.name)
+        kind = next((kind for kind in kinds if kind in _MADE), None)
+        content = getattr(value, field.name)
         if kind is None or (content is None and types.NoneType in kinds):
             continue
         make, what = _MADE[kind]

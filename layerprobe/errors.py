@@ -22,7 +22,7 @@ def option(name: str, value: str | bool | None = None, **more: str) -> str:
         more: Further arguments with their values.
     """
     if ON_COMMAND_LINE.get():
-        flag = f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
         if isinstance(value, str):
             flag += f" '{value}'" if "," in value and shlex.quote(value) == value else f" {shlex.quote(value)}"
         return " ".join([flag, *(option(key, other) for key, other in more.items())])

@@ -71,7 +71,9 @@ def while_needed(change: Context) -> Context:
         needed
         undone
     """
-    lock, within, undo = threading.RLock(), dict[object, int](), contextlib.ExitStack()
+    lock = threading.RLock()
+    within: dict[object, int] = {}
+    undo = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def shared() -> Iterator[None]:

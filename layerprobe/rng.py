@@ -90,7 +90,8 @@ class Undrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         if name in _DRAWS:
             tensor: Tensor = args[0] if args else kwargs["tensor"]
             return tensor if getattr(func, "__module__", None) == nn.init.__name__ else tensor.detach().zero_()
@@ -115,7 +116,8 @@ class SharedWeights(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         written = args[0] if args else kwargs.get("tensor")
         if (name == "__setitem__" or re.fullmatch("[a-z].*_", name)) and self._is_shared(written):
             return written

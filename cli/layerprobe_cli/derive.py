@@ -94,7 +94,8 @@ class Group(Generic[S]):
         **further: Any,
     ) -> None:
         self.panel, self.settings, self.changed = panel, settings, changed
-        self.make, self.further = make or settings, further
+        self.make = make or settings
+        self.further = further
         self.fields = [name for name in only or _defaults(settings) if name not in without]
 
     def made(self, **values: Any) -> Any:
@@ -107,7 +108,9 @@ class Group(Generic[S]):
     @property
     def options(self) -> Parameters:
         """The options, for Typer."""
-        hints, defaults, options = typing.get_type_hints(self.settings), _defaults(self.settings), Parameters()
+        hints = typing.get_type_hints(self.settings)
+        defaults = _defaults(self.settings)
+        options: Parameters = {}
         changed = {one.field: one for one in self.changed(_NAMES)}
         for name in self.fields:
             one = changed.get(name, Changed(name, typer.Option()))
@@ -148,8 +151,10 @@ def expanded(command: Callable[..., Any], call: Callable[..., None]) -> Callable
             or an argument of Typer, whose help is in the docstring of the command unless it is declared.
         call: Function of the context and the arguments of the command.
     """
-    hints, texts = typing.get_type_hints(command, include_extras=True), _arguments(inspect.getdoc(command) or "")
-    groups, options = dict[str, tuple[Callable[..., Any], Parameters]](), Parameters()
+    hints = typing.get_type_hints(command, include_extras=True)
+    texts = _arguments(inspect.getdoc(command) or "")
+    groups: dict[str, tuple[Callable[..., Any], Parameters]] = {}
+    options: Parameters = {}
     for name, parameter in inspect.signature(command).parameters.items():
         is_annotated = typing.get_origin(hints[name]) is Annotated
         kind, *rest = typing.get_args(hints[name]) if is_annotated else (hints[name], typer.Option())

@@ -89,7 +89,8 @@ class Commands(TyperGroup):
         from layerprobe_cli.output import ERRORS_AS_JSON
 
         arguments = next(iter(words), settings.get("args")) or sys.argv[1:]
-        token, as_json = ON_COMMAND_LINE.set(True), ERRORS_AS_JSON.set("--json" in arguments)
+        token = ON_COMMAND_LINE.set(True)
+        as_json = ERRORS_AS_JSON.set("--json" in arguments)
         try:
             return super().main(*words, **settings)
         finally:

@@ -113,7 +113,8 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     if quiet or sys.stderr is None:
         yield silent
         return
-    at, last = pace(), time.monotonic()
+    at = pace()
+    last = time.monotonic()
     bars: Any = None
 
     def report(task: str, done: float, total: float) -> None:

@@ -174,7 +174,7 @@ class Call:
         warnings = [warning for warning in warnings if not any(claim in warning for claim in self.claims)]
         self.notes(notes, [warning for warning in warnings if warning not in self.reported])
         self.reported += (warning for warning in warnings if warning not in self.reported)
-        written, problem = None, None
+        written = problem = None
         try:
             written = self.save_page(done)
         except LayerProbeError as error:  # the computed result is still printed

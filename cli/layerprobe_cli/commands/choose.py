@@ -193,7 +193,8 @@ def find(
 
 def _after_finding(finding: Finding, shrinking: Sequence[Step]) -> Iterator[Step]:
     """Yield how to get the model to keep, and how to be surer: of a model that is best as a whole, how to shrink it."""
-    conclusion, words = finding.conclusion, sys.argv[1:]
+    conclusion = finding.conclusion
+    words = sys.argv[1:]
     if conclusion.case in ("floor", "spoilt"):
         return
     is_cut = finding.best_layer < finding.last_layer and not finding.is_refuted

@@ -126,7 +126,8 @@ def score(
         tolerance=tolerance,
     )
     words = "find", models[result.best.model], "-t", source[0].source
-    last, mean = result.of_model(0)[-1].score, " in the mean" if len(tasks) > 1 else ""
+    last = result.of_model(0)[-1].score
+    mean = " in the mean" if len(tasks) > 1 else ""
     return Done(
         result=result,
         warnings=result.warnings,
@@ -226,7 +227,8 @@ def compare(
     seeded = zip(against, seeds, strict=False)
     asked = [Model(name, random_init=seed, end_token=model.end_token).like(model) for name, seed in seeded]
     checkpoint, *checkpoints = resolve_all([*o.resolved(model), *asked])
-    items, groups = source.items(data), source.text_groups(data)
+    items = source.items(data)
+    groups = source.text_groups(data)
     call.data(checkpoint, data, texts=items.texts, learns=False)
     with part(start=0, share=EMBEDDED, whole=1):
         tested, *bases = in_parts(lambda model: extract(model, items), (checkpoint, *checkpoints))

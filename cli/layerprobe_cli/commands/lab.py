@@ -148,7 +148,8 @@ def adapt(
     from layerprobe.lab.pretraining.run import adapt as adapt_model
     from layerprobe.tasks.loading import load_corpus
 
-    corpus, (checkpoint,) = load_corpus(texts, columns=column), o.resolved(model)
+    corpus = load_corpus(texts, columns=column)
+    (checkpoint,) = o.resolved(model)
     adaptation = adapt_model(
         checkpoint,
         corpus,
@@ -312,7 +313,9 @@ def reproduce(
     from layerprobe.lab.reproduction import reproduce as reproduce_experiment
     from layerprobe.tasks.values import TaskSettings
 
-    chosen, in_place, listed = experiment(name), _parse_models(models), check_seeds(seeds)
+    chosen = experiment(name)
+    in_place = _parse_models(models)
+    listed = check_seeds(seeds)
     data: FirstSteps = {
         "word similarity": [str(words)] if words else [],
         "domain adaptation": list(map(str, corpus or ())),

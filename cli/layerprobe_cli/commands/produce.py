@@ -134,7 +134,8 @@ def shrink(
     result = lp.shrink(
         checkpoint, corpus, task, size=size, tune=tune, seeds=seeds, protocol=protocol, settings=settings, ray=ray
     )
-    warnings, files = list(result.warnings), {}
+    warnings = list(result.warnings)
+    files = {}
     if out is not None:
         if not written:
             account = f"{result.account} {mark}"
