@@ -32,11 +32,11 @@ from layerprobe.names import counted
 from layerprobe.stats.floors import NO_ANSWER, Floor
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.formats import Format, Grid, check_format, first_columns
+from layerprobe.tasks.formats import Format, Grid, check_format
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import Layout, Row, TaskSource
-from layerprobe.tasks.sources import data_files, grid_of
+from layerprobe.tasks.sources import data_files, first_columns, grid_of
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.values import Items, Task
 

@@ -30,11 +30,10 @@ from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.formats import first_columns
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import Row, TaskSource
-from layerprobe.tasks.sources import folder_splits
+from layerprobe.tasks.sources import first_columns, folder_splits
 from layerprobe.tasks.values import Items, Task
 
 ROUGE = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeLsum"}

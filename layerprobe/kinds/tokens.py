@@ -33,7 +33,7 @@ from layerprobe.tasks.formats import (
     Format,
     Grid,
     check_format,
-    encoding_of,
+    find_encoding,
     read_json_lines,
     read_lines,
 )
@@ -326,7 +326,7 @@ def _text(cell: Any) -> str:
 def _read(path: Path, format: Format, kind: Kind, columns: Columns | None) -> Grid:
     """Return the sentences of a file with one word per line as rows of two lists; each tag has its place."""
     check_format(path, format, ("encoding",))
-    sentences = list(_sentences_in_lines(path, columns, format.encoding or encoding_of(path)))
+    sentences = list(_sentences_in_lines(path, columns, format.encoding or find_encoding(path)))
     rows = tuple(
         ([word for word, *_ in sentence], [(tag, f"{path}, line {number}") for _, tag, number in sentence])
         for sentence in sentences
@@ -403,7 +403,7 @@ def first_tags(path: Path, names: Sequence[str]) -> tuple[list[str], bool]:
                 read = _listed_tags(path, names)
             else:
                 read = (
-                    [tag for _, tag, _ in sentence] for sentence in _sentences_in_lines(path, None, encoding_of(path))
+                    [tag for _, tag, _ in sentence] for sentence in _sentences_in_lines(path, None, find_encoding(path))
                 )
             for sentence in itertools.islice(read, INSPECTED):
                 tags += sentence
@@ -412,7 +412,7 @@ def first_tags(path: Path, names: Sequence[str]) -> tuple[list[str], bool]:
 
 def _listed_tags(path: Path, names: Sequence[str]) -> Iterator[list[str]]:
     """Yield the tags of the sentences of a JSONL file, up to a line without lists of words and tags."""
-    for _, record in read_json_lines(path, encoding_of(path)):
+    for _, record in read_json_lines(path, find_encoding(path)):
         plain = {plain_name(name): cells for name, cells in record.items() if isinstance(cells, list)}
         tags = next((plain[name] for name in names if name in plain), None)
         if tags is None or not set(WORD_NAMES) & plain.keys():

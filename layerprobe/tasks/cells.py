@@ -4,7 +4,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,6 +197,39 @@ def scale(score: float, score_range: tuple[float, float]) -> float:
     """
     low, high = score_range
     return (score - low) / (high - low)
+
+
+# Whole numbers, numbers with a decimal comma, and numbers with commas between thousands.
+_COMMA_NUMBER = re.compile(r"[+-]?\d+(?:,\d+)?", re.ASCII)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_POINT_NUMBER = re.compile(rf"{_GROUPED.pattern}|[+-]?\d+(?:\.\d+)?", re.ASCII)
+
+
+def decimal_points(cells: Iterable[str], decimal: str | None) -> tuple[Callable[[str], str] | None, str]:
+    """Return how to write the numbers of a column with decimal points, and a number with two readings.
+
+    A column has decimal commas if all its cells are whole numbers and numbers such as 1,5; with the decimal mark "."
+    commas group thousands. The function is None if nothing changes; the text is empty if a mark is given, or some
+    number can only be read in one way.
+    """
+    present = [cell for cell in cells if cell]
+    with_comma = [cell for cell in present if "," in cell]
+    if with_comma and decimal != "." and all(map(_COMMA_NUMBER.fullmatch, present)):
+        two_ways = decimal is None and all(map(_GROUPED.fullmatch, with_comma))
+        return with_point, with_comma[0] if two_ways else ""
+    if with_comma and decimal == "." and all(map(_POINT_NUMBER.fullmatch, present)):
+        return ungrouped, ""
+    return None, ""
+
+
+def with_point(cell: str) -> str:
+    """Return a number such as 1,5 with a point; other cells unchanged."""
+    return cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell.strip()) else cell
+
+
+def ungrouped(cell: str) -> str:
+    """Return a number such as 1,234 without commas; other cells unchanged."""
+    return cell.replace(",", "") if _GROUPED.fullmatch(cell.strip()) else cell
 
 
 # ---- labels ---------------------------------------------------------------------------------------------

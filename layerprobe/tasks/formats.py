@@ -19,7 +19,7 @@ from layerprobe.errors import DataError, TaskError, option
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_measured, open_regular, similar_file, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.names import counted
-from layerprobe.tasks.cells import class_cells, written_names
+from layerprobe.tasks.cells import class_cells, decimal_points, ungrouped, with_point, written_names
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """Usual delimiters by name."""
@@ -98,10 +98,10 @@ def find_encoding(path: Path) -> str:
     lines that are not ASCII. A file that is mostly UTF-8 counts as damaged UTF-8.
 
     Raises:
-        DataError, OSError: As in `open_measured`.
+        TaskError: If the file is too large or cannot be read.
     """
     sample, whole = b"", True
-    with open_measured(path) as file:
+    with task_errors(path), open_measured(path) as file:
         for number, line in enumerate(file):
             mark = next((name for mark, name in _MARKS if not number and line.startswith(mark)), None)
             if mark is not None:
@@ -196,8 +196,8 @@ class Grid:
         for column in columns:
             if (cell := self.ambiguous.get(column)) is not None:
                 raise TaskError(
-                    f"{self.name}: {cell[:40]} in {self.column(column)} could be {_with_point(cell)} or "
-                    f"{_ungrouped(cell)}: choose {option('format', 'decimal=,')} or "
+                    f"{self.name}: {cell[:40]} in {self.column(column)} could be {with_point(cell)} or "
+                    f"{ungrouped(cell)}: choose {option('format', 'decimal=,')} or "
                     f"{option('format', 'decimal=.')}"
                 )
             if (row := self.nested.get(column)) is not None:
@@ -274,28 +274,6 @@ def read_json_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[i
         yield number, record
 
 
-def first_columns(path: Path) -> set[str]:
-    """Return the columns of a Parquet file, or of the first row of a JSONL file; empty if it cannot be read."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            from pyarrow.parquet import read_schema
-
-            with open_regular(path) as file:
-                return set(read_schema(file).names)
-        with open_regular(path) as file:
-            lines = iter(lambda: file.readline(RECORD.value), b"")
-            first = parse_json(next(line for line in lines if line.strip()).decode("utf-8-sig"))
-    except Exception:  # its problem is reported when it is read
-        return set()
-    return set(first) if isinstance(first, dict) else set()
-
-
-def encoding_of(path: Path) -> str:
-    """Return the encoding of a file, see `find_encoding`; TaskError if it is too large or cannot be read."""
-    with task_errors(path):
-        return find_encoding(path)
-
-
 def encoding_note(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
     """Return a detected encoding for `Grid.detected`; empty for UTF-8."""
     return () if encoding_name is not None or encoding == "utf-8" else (f"{encoding} text",)
@@ -366,42 +344,25 @@ def _nested_in(rows: Sequence[Sequence[Any]]) -> dict[int, int]:
 
 
 def with_points(grid: Grid, decimal: str | None = None) -> Grid:
-    """Return a grid whose numbers have a decimal point and no commas.
+    """Return a grid whose numbers have a decimal point and no commas, see `decimal_points`.
 
-    A column has decimal commas if all cells after its first row are whole numbers and numbers such as 1,5; with the
-    decimal mark "." commas group thousands. If all cells could be either, `check_cells` refuses the column.
+    Of a grid without header, the first row may be one, and decides nothing. If all numbers of a column could be read in
+    two ways, `check_cells` refuses it.
     """
     first = 0 if grid.header is not None or grid.headless or len(grid.rows) < 2 else 1
     columns: dict[int, Callable[[str], str]] = {}
     ambiguous: dict[int, str] = {}
     for column in set(range(grid.width)) - grid.nested.keys():
-        cells = [cell for row in grid.rows[first:] if (cell := row[column].strip())]
-        with_comma = [cell for cell in cells if "," in cell]
-        if with_comma and decimal != "." and all(map(_COMMA_NUMBER.fullmatch, cells)):
-            columns[column] = _with_point
-            if decimal is None and all(map(_GROUPED.fullmatch, with_comma)):
-                ambiguous[column] = with_comma[0]
-        elif with_comma and decimal == "." and all(map(_POINT_NUMBER.fullmatch, cells)):
-            columns[column] = _ungrouped
+        change, example = decimal_points([row[column].strip() for row in grid.rows[first:]], decimal)
+        if change is not None:
+            columns[column] = change
+        if example:
+            ambiguous[column] = example
     if not columns:
         return grid
     rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in grid.rows)
     notes = grid.detected if decimal else (*grid.detected, "decimal commas")
     return dataclasses.replace(grid, rows=rows, detected=notes, ambiguous=ambiguous)
-
-
-# Whole numbers, numbers with a decimal comma, and numbers with commas between thousands.
-_COMMA_NUMBER = re.compile(r"[+-]?\d+(?:,\d+)?", re.ASCII)
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
-_POINT_NUMBER = re.compile(rf"{_GROUPED.pattern}|[+-]?\d+(?:\.\d+)?", re.ASCII)
-
-
-def _with_point(cell: str) -> str:
-    return cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell.strip()) else cell
-
-
-def _ungrouped(cell: str) -> str:
-    return cell.replace(",", "") if _GROUPED.fullmatch(cell.strip()) else cell
 
 
 # ---- delimited text -----------------------------------------------------------------------------------
@@ -412,7 +373,7 @@ _MARKS_OF = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 
 
 def _read_delimited(path: Path, mark: str, format: Format) -> Grid:
-    encoding = format.encoding or encoding_of(path)
+    encoding = format.encoding or find_encoding(path)
     detected = encoding_note(encoding, format.encoding)
     quotes = format.quotes
     if quotes is None:
@@ -514,7 +475,7 @@ _QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
 def _read_jsonl(path: Path, encoding_name: str | None) -> Grid:
     records: dict[int, dict[str, Any]] = {}
     names: dict[str, None] = {}
-    most, encoding = CELLS.value, encoding_name or encoding_of(path)
+    most, encoding = CELLS.value, encoding_name or find_encoding(path)
     for number, record in read_json_lines(path, encoding):
         records[number] = {name: _cell(value) for name, value in record.items()}
         names |= dict.fromkeys(record)

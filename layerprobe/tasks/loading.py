@@ -21,7 +21,7 @@ from layerprobe.tasks.formats import (
     check_regular,
     detection_note,
     encoding_note,
-    encoding_of,
+    find_encoding,
     read_grid,
     read_lines,
 )
@@ -377,7 +377,7 @@ def texts_of_lines(
     """
     file, format = from_home(path), format or Format()
     check_format(file, format, ("encoding",))
-    encoding = format.encoding or encoding_of(file)
+    encoding = format.encoding or find_encoding(file)
     lines = (
         (line.removesuffix("\n").removesuffix("\r"), number, "line", None)
         for number, line in read_lines(file, encoding)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from layerprobe.errors import TaskError, option
-from layerprobe.files.inputs import from_home, is_path, similar_file
+from layerprobe.files.inputs import RECORD, from_home, is_path, open_regular, similar_file
+from layerprobe.files.serialisation import parse_json
 from layerprobe.names import without_password
 from layerprobe.tasks.cells import class_cells
 from layerprobe.tasks.formats import SUFFIXES, Grid, check_size, grid_of_columns
@@ -152,6 +153,22 @@ def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
     except OSError as error:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def first_columns(path: Path) -> set[str]:
+    """Return the columns of a Parquet file, or of the first row of a JSONL file; empty if it cannot be read."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            from pyarrow.parquet import read_schema
+
+            with open_regular(path) as file:
+                return set(read_schema(file).names)
+        with open_regular(path) as file:
+            lines = iter(lambda: file.readline(RECORD.value), b"")
+            first = parse_json(next(line for line in lines if line.strip()).decode("utf-8-sig"))
+    except Exception:  # its problem is reported when it is read
+        return set()
+    return set(first) if isinstance(first, dict) else set()
 
 
 def _around(path: Path) -> tuple[str, str]:
