@@ -14,7 +14,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import finite_matrix, unit_rows
-from layerprobe.stats.floors import ranking_floors
+from layerprobe.stats.floors import Floor, ranking_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.rows import TaskSource
@@ -276,11 +276,6 @@ class RetrievalItems(Items):
         gold[:] = [dict(judged) for judged in self.relevance]
         return gold
 
-    @property
-    def ranked(self) -> tuple[int, ...]:
-        """Number of documents ranked for each query."""
-        return tuple(len(self.documents) - (itself >= 0) for itself in self.own)
-
     def prompted(self, prompt: str) -> "RetrievalItems":
         """Return the items with the prompt before queries and documents that have none."""
         return self.with_prompts(prompt, prompt)
@@ -306,6 +301,12 @@ def _learning() -> Learning:
     return Learning(loss=MultipleNegatives, untrained=untrained_retrieval, outputs=closest)
 
 
+def _floors(items: RetrievalItems) -> dict[str, Floor]:
+    gains = [[gain for _, gain in judged] for judged in items.relevance]
+    n_ranked = [len(items.documents) - (own >= 0) for own in items.own]
+    return ranking_floors(gains, n_ranked)
+
+
 RETRIEVAL = Kind(
     name="retrieval",
     view=query_view,
@@ -323,5 +324,5 @@ RETRIEVAL = Kind(
     # a folder in the layout of BEIR
     recognises=lambda path: path.is_dir() and {"corpus", "queries"} <= {file.stem for file in path.iterdir()},
     one_target=True,
-    floors=lambda items: ranking_floors([[gain for _, gain in judged] for judged in items.relevance], items.ranked),
+    floors=_floors,
 )

@@ -37,7 +37,6 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.models import given
 from tests.mps import on_mps
-from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
 WORDS = ["cats", "sat", "running", "under", "the", "tables", "and", "chairs", "while", "dogs", "slept"]
@@ -180,10 +179,6 @@ def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Mod
     peer.fit(train, task.train.targets)
     chosen = peer.predict_proba(test)[:, 1].reshape(32, 5).argmax(axis=1).tolist()
     assert result.ways[2].test["rouge-l"][2] == pytest.approx(mean_rouge(chosen, items(task)), abs=1e-6)
-
-
-def test_it_shows_itself(model: str, options: Model, task: Task, tmp_path: Path) -> None:
-    assert_shows_itself(score(given(model, options), task), tmp_path)
 
 
 # ---- trained -------------------------------------------------------------------------------------------
