@@ -72,7 +72,7 @@ def test_a_pretraining_whose_loss_does_not_fall_has_failed(result: RecipeResult)
 
 
 def test_a_second_time_nothing_is_made(result: RecipeResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.lab.pretraining.run.train", None)
+    monkeypatch.setattr("layerprobe.lab.pretraining.loop.train", None)
     monkeypatch.setattr("layerprobe.finetuning.runs.RunWorker.__call__", None)
     again = run_recipe(SMALL, folder)
     assert (entries(again), again.effects) == (entries(result), result.effects)

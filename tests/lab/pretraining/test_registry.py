@@ -17,7 +17,7 @@ from tests.sources import ROOT, naming
 ROWS = "layerprobe/lab/pretraining/values.py"
 # the twin of every other objective and a study of both, the shipped pair and the demo of it
 MAY_NAME = {
-    "layerprobe/training/masking.py": {"mlm"},
+    "layerprobe/lab/pretraining/masking.py": {"mlm"},
     "layerprobe/lab/dropbench/zoo.py": {"mlm"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
     "layerprobe/lab/dropbench/bench.py": {"random"},  # weights that nothing was trained for
