@@ -17,7 +17,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.sweeps import one_run, runs_of
 from tests.report.conftest import tuned_run
-from tests.toy_task import TOY_KINDS, toy_task_of
+from tests.toy_task import toy_task_of
 
 
 def some() -> RunOutputs:
@@ -25,7 +25,7 @@ def some() -> RunOutputs:
     return RunOutputs(layers=(2, 5), validation=rng.normal(size=(2, 4, 3)), test=rng.normal(size=(2, 7, 3)))
 
 
-@pytest.mark.parametrize("kind", TOY_KINDS)
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "tags"])
 def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_path: Path) -> None:
     task, folder = toy_task_of(kind), tmp_path
     (run,) = one_run(runs_of(lambda: encoder, folder, task, Protocol(epochs=1, learning_rate=1e-3)), 2, 0)

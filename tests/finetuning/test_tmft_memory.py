@@ -56,7 +56,6 @@ KINDS: dict[str, Callable[[], Exception]] = {
     "cpu": lambda: RuntimeError(ON_CPU),
     "python": MemoryError,
 }
-ERRORS = pytest.mark.parametrize("error", KINDS.values(), ids=KINDS)
 
 
 @pytest.mark.parametrize(("most", "error"), list(zip((12, 30, 60), KINDS.values(), strict=True)), ids=KINDS)
@@ -83,16 +82,11 @@ def test_a_run_without_memory_has_the_numbers_of_one_with_it(
     assert "dropped out" not in caplog.text
 
 
-@ERRORS
 def test_evaluation_without_memory_has_the_same_scores(
-    encoder: Encoder,
-    task: Task,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Callable[[], Exception],
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     roomy = tuned(encoder, 2, task, protocol=PROTOCOL)
-    sizes = out_of_memory_above(monkeypatch, 20, error, training=False)
+    sizes = out_of_memory_above(monkeypatch, 20, KINDS["cuda"], training=False)
     run = tuned(encoder, 2, task, protocol=PROTOCOL)
     assert max(sizes) <= 20
     assert run.test == pytest.approx(roomy.test, abs=0.5)
@@ -137,12 +131,11 @@ def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, mo
     assert len(calls) > 4
 
 
-@ERRORS
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("kind", "training"), [("cpu", True), ("python", False)])
 def test_one_example_that_does_not_fit_is_an_error(
-    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], training: bool
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, kind: str, training: bool
 ) -> None:
-    out_of_memory_above(monkeypatch, 2, error, training=training)
+    out_of_memory_above(monkeypatch, 2, KINDS[kind], training=training)
     with pytest.raises(
         InsufficientMemoryError,
         match="layer 2 does not fit into the memory of cpu: weights, gradients and optimiser take",
@@ -200,7 +193,7 @@ def test_a_limit_is_halved_from_what_was_tried() -> None:
 
 @pytest.mark.parametrize(
     ("step", "epoch", "looks_every"),
-    [(1, 1, 1), (16, 2, 1), (3, 1, 3), (8, 1, 3), (9, 2, 3), (1, 1, 100), (16, 2, 100)],
+    [(1, 1, 1), (3, 1, 3), (9, 2, 3), (16, 2, 100)],
 )
 def test_the_first_step_without_a_finite_loss_is_named(
     encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, step: int, epoch: int, looks_every: int
