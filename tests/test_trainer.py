@@ -553,15 +553,6 @@ def test_wrong_tasks(tmp_path: Path) -> None:
             LayerEvaluator(toy_task_of("classification"), split=split)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("layer", [-N_BLOCKS - 2, N_BLOCKS + 1])
-def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
-    words = rf"expected layers from 0 to {N_BLOCKS} of the model, got {layer}$"
-    with pytest.raises(DataError, match=words):
-        truncate(model, layer)
-    with pytest.raises(DataError, match=words):
-        LayerEvaluator(task, primary=layer)(model)
-
-
 def test_layer_0_of_a_model_that_does_not_run_without_a_block(task: Task, tmp_path: Path) -> None:
     model = sentence_transformer(built(tmp_path, mean(), encoder="modernbert"))
     with pytest.raises(UnsupportedArchitectureError, match="does not run without a block, so layer 0 cannot be saved"):

@@ -110,15 +110,6 @@ def test_on_the_floor_nothing_is_kept(searched: Finding) -> None:
     assert_keeps_contract(finding)
 
 
-def test_of_spoilt_scores_nothing_is_claimed(searched: Finding) -> None:
-    finding = replace(searched, answer=replace(searched.answer, spoilt=3), against_last=None)
-    conclusion = finding.conclusion
-    assert (conclusion.case, conclusion.verdict) == ("spoilt", Verdict.FAILED)
-    assert set(conclusion.facts) == {"score", "spoilt", *COSTS}
-    assert (conclusion.choice, conclusion.checks, conclusion.steps) == (None, (), ())
-    assert_keeps_contract(finding)
-
-
 def test_a_model_of_one_block_may_keep_its_embeddings_alone() -> None:
     before = pair(n_blocks=1, reference_blocks=1, drop=(1,), recommended=0)
     finding = found(before, tuned=((0, 0), (1, 0)), peak=0, tested=False)
