@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import inside, store_errors, write_whole
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Place, best_by_validation
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, RunKey, best_by_validation
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, listed
@@ -104,7 +104,7 @@ class RunItems:
 
     unit: str = "item"
     """Name of an item: pair or text."""
-    influences: Mapping[ScoredSplit, Mapping[Place, Array]] = field(default_factory=dict)
+    influences: Mapping[ScoredSplit, Mapping[RunKey, Array]] = field(default_factory=dict)
     """(n,) influences x 100 with mean 0, by blocks and seed of a run; runs without outputs are absent."""
     links: Mapping[ScoredSplit, Links | None] = field(default_factory=dict)
     """Items that share texts, by split."""
@@ -116,7 +116,7 @@ class RunItems:
         """
         influences = self.influences.get(split, {})
         links = self.links.get(split)
-        of_runs = [influences[run.place] for run in runs if run.place in influences]
+        of_runs = [influences[run.key] for run in runs if run.key in influences]
         if not of_runs or len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
             return None
         return np.stack(of_runs)
@@ -134,12 +134,12 @@ def run_items(task: Task, runs: Iterable[FineTuningRun]) -> RunItems:
     Raises:
         StoreError: If the outputs of a run are missing or damaged, since its errors would be unknown.
     """
-    influences: dict[ScoredSplit, dict[Place, Array]] = {split: {} for split in SCORED}
+    influences: dict[ScoredSplit, dict[RunKey, Array]] = {split: {} for split in SCORED}
     for run in runs:
         outputs = outputs_in(run.directory)
         for split in SCORED:
             gold = task.split(split).gold
-            influences[split][run.place] = item_influences(
+            influences[split][run.key] = item_influences(
                 task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold
             )
     links = {split: links_of(task.split(split)) for split in SCORED}
@@ -296,7 +296,7 @@ def compared(
     if len(results) < 2 or len(intervals) < len(results) or len({result.seeds for result in results}) > 1:
         return None
     places = {(result.choice, seed) for result in results for seed in result.seeds}
-    ordered = sorted({run.place: run for run in runs}.items())
+    ordered = sorted({run.key: run for run in runs}.items())
     layer_influences = items.of([run for place, run in ordered if place in places])
     k, n_seeds = len(results), len(results[0].seeds)
     return best_over_seeds(

@@ -235,7 +235,7 @@ class _Work:
             against.append(compared(runs, curve, items, level=level, tolerance=tolerance, floor=floor))
         influences = None
         if len(floors) == 1:
-            of_first_blocks = sorted((run for run in runs if not run.blocks), key=lambda run: run.place)
+            of_first_blocks = sorted((run for run in runs if not run.blocks), key=lambda run: run.key)
             influences = ItemInfluences.of(
                 items.of(of_first_blocks), digest=task.items_digest("test"), links=items.links["test"]
             )

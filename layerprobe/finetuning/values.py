@@ -119,9 +119,9 @@ class EpochMetrics:
     """Validation scores x 100 by metric; for a scan, the primary metric alone."""
 
 
-Choice = tuple[int, tuple[int, ...]]
+KeptBlocks = tuple[int, tuple[int, ...]]
 """Number of blocks kept, and their numbers if these are not the first ones; else an empty tuple."""
-Place = tuple[Choice, int]
+RunKey = tuple[KeptBlocks, int]
 """Blocks and seed of a run of one model on one task."""
 
 
@@ -174,12 +174,12 @@ class FineTuningRun:
         return cls, {name: value for name, value in data.items() if name != "directory"}
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> KeptBlocks:
         """Its blocks."""
         return self.layer, self.blocks or ()
 
     @property
-    def place(self) -> Place:
+    def key(self) -> RunKey:
         """Its blocks and its seed."""
         return self.choice, self.seed
 
@@ -194,7 +194,7 @@ Runs = tuple[FineTuningRun, ...]
 """What one training gives: one run, or for a scan one per layer."""
 
 
-def name_of(choice: Choice, what: str = "") -> str:
+def name_of(choice: KeptBlocks, what: str = "") -> str:
     """Return the layer after a word for it, or the blocks that are kept.
 
     Examples:
@@ -230,7 +230,7 @@ class LayerOutcome:
     """Numbers of the blocks kept, from 1; None: the first ones."""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> KeptBlocks:
         """Its blocks."""
         return self.layer, self.blocks or ()
 
@@ -274,7 +274,7 @@ class LayerOutcome:
         return self.scores[self.seeds.index(self.best_seed)]
 
 
-Curve = tuple[Sequence[LayerOutcome], Floor | None, AgainstBest | None]
+TunedLayers = tuple[Sequence[LayerOutcome], Floor | None, AgainstBest | None]
 """Scores of one model on one task by layer, the floor, and the comparison of layers with the best of them."""
 
 
@@ -372,7 +372,7 @@ def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
     return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
 
 
-def curves_table(curves: Sequence[Curve], first: Sequence[Column] = ()) -> Table:
+def curves_table(curves: Sequence[TunedLayers], first: Sequence[Column] = ()) -> Table:
     """Return the table of fine-tuned layers, one row per layer of each model and task; `first` are columns of names."""
     rows = [(outcome, *curve) for curve in curves for outcome in curve[0]]
     outcomes = [row[0] for row in rows]
@@ -466,7 +466,7 @@ class TuningResult(Shown):
         return self.runs[0].weighting is not None
 
     @property
-    def curves(self) -> dict[tuple[str, str], Curve]:
+    def curves(self) -> dict[tuple[str, str], TunedLayers]:
         """Scores by layer, floor and comparison, by model and task."""
         grouped = itertools.groupby(self.outcomes, key=lambda outcome: (outcome.model, outcome.task))
         parts = [(key, tuple(outcomes)) for key, outcomes in grouped]

@@ -64,7 +64,7 @@ def tuned(
     """
     model = model.with_options(max_length=None)
     (run,) = finetune(model, task, [layer], seeds=[seed], protocol=protocol).runs
-    influences = run_items(checked_task(task), [run]).influences[split][run.place]
+    influences = run_items(checked_task(task), [run]).influences[split][run.key]
     outputs = outputs_in(run.directory).of(layer, split)
     return Evaluation(metrics=getattr(run, split), threshold=run.threshold, outputs=outputs), influences
 

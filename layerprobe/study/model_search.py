@@ -49,7 +49,7 @@ from layerprobe.finetuning.runs import (
     without_checkpoint,
 )
 from layerprobe.finetuning.step import embed
-from layerprobe.finetuning.values import FineTuningRun, Place, Protocol, Runs
+from layerprobe.finetuning.values import FineTuningRun, Protocol, RunKey, Runs
 from layerprobe.interval import Interval
 from layerprobe.jobs.crew import Workers, execute, make_crew, results
 from layerprobe.metrics.names import bounded
@@ -144,7 +144,7 @@ class ModelSearch:
         """Evidence in words, by layer and seed."""
         self.ahead = 0
         """Seeds of the last layer with runs requested before the search ended."""
-        self._tested: dict[Place, Array] = {}
+        self._tested: dict[RunKey, Array] = {}
         """Influences of the test items, by run."""
         self.by_cosines = KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits
         self.checked = drawn_from(task, (CHECKED_EXAMPLES,) * 3)
@@ -222,7 +222,7 @@ class ModelSearch:
         else:
             (made,) = outcome
             items = run_items(self.folds[fold], [made])
-            influences = items.influences["validation"][made.place]
+            influences = items.influences["validation"][made.key]
             self._tested.update(items.influences["test"])
             if not self._did_not_train(made, self.folds[fold]):
                 run = made

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.finetuning.outcomes import NO_ITEMS, RunItems, difference, outcomes
-from layerprobe.finetuning.values import FineTuningRun, Place, Protocol
+from layerprobe.finetuning.values import FineTuningRun, Protocol, RunKey
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import bounded
 from layerprobe.stats.crossed import Links, crossed
@@ -52,7 +52,7 @@ def items_of(n: int, spread: float, *, runs: int = 3, links: Links | None = None
     """Influences of n pairs, as large as `spread`, on runs at layers 4 and 6, most of them common to the seeds."""
     rng = np.random.default_rng(0)
     common = {layer: rng.normal(size=n) for layer in (4, 6)}
-    influences: dict[Place, Any] = {}
+    influences: dict[RunKey, Any] = {}
     for layer, seed in itertools.product((4, 6), range(runs)):
         of_seed = common[layer] + 0.3 * rng.normal(size=n)
         influences[(layer, ()), seed] = spread * (of_seed - of_seed.mean())
@@ -113,7 +113,7 @@ def test_the_difference_carries_the_error_of_the_test_items() -> None:
 
 @pytest.mark.parametrize("n", [70, 7000])
 def test_equal_outputs_are_known_to_one_item(n: int) -> None:
-    equal: dict[Place, Any] = {((layer, ()), seed): np.zeros(n) for layer in range(7) for seed in range(3)}
+    equal: dict[RunKey, Any] = {((layer, ()), seed): np.zeros(n) for layer in range(7) for seed in range(3)}
     difference = compared(
         (80.0,) * 3, (80.0,) * 3, RunItems(unit="pair", influences={"test": equal, "validation": equal})
     )
