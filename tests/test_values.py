@@ -61,7 +61,9 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if kind is CKA:
         return st.builds(CKA, kernel=st.just("rbf"), bandwidth_multiplier=st.floats(0.1, 9))
     if dataclasses.is_dataclass(kind):
-        return st.builds(kind, **{name: values_of(hint) for name, hint in typing.get_type_hints(kind).items()})
+        return st.builds(
+            typing.cast(Any, kind), **{name: values_of(hint) for name, hint in typing.get_type_hints(kind).items()}
+        )
     return {int: st.integers(), float: NUMBERS, str: TEXTS, bool: st.booleans()}[kind]
 
 
