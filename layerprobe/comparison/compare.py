@@ -22,7 +22,6 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
-from layerprobe.interval import Interval
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.similarity.cautions import cautions
@@ -226,12 +225,10 @@ def compare_all(
     Raises:
         MisalignedSamplesError: If the texts are not the same.
         DegenerateLayerError: If the similarity of a layer is undefined: constant, or fewer than four texts.
-        DataError: If there is no reference, no group for a text, or the alignment does not fit: previous-layer
-            needs two layers that differ between texts.
+        DataError: If there is no group for a text, or the alignment does not fit: previous-layer needs two layers that
+            differ between texts.
     """
     measure, level = resolve_measure(measure), current().level if intervals else None
-    if not references:
-        raise DataError("expected at least one model to compare with, got none")
     if len(model.distinct) < MIN_SAMPLES:
         raise DegenerateLayerError(
             f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.distinct)}"
@@ -264,10 +261,7 @@ def compare_all(
             model,
             references,
             measure,
-            alignments=[
-                alignment or ("same-index" if model.n_layers == reference.n_layers else "relative-depth")
-                for reference in references
-            ],
+            alignment=alignment,
             level=level,
             groups=None if numbers is None else np.array(numbers),
             device=device,
@@ -293,44 +287,45 @@ def _compared(
     references: Sequence[Embeddings],
     measure: Measure,
     *,
-    alignments: Sequence[Alignment],
+    alignment: Alignment | None,
     level: float | None,
     groups: NDArray[np.intp] | None,
     device: str,
 ) -> Comparisons:
     estimates = _estimates(model, references, measure, level=level, groups=groups, device=device)
-    first, second = estimates[: len(references)], estimates[len(references) :]
-    curves = []
-    for estimate, reference, alignment in zip(first, references, alignments, strict=True):
-        curve = estimate.curve(alignment)
-        partners = map(reference.nearest, curve.reference_layers)  # for layers left out
-        curves.append(dataclasses.replace(curve, reference_layers=tuple(partners)))
+    other_estimates = estimates[len(references) :]
     comparisons = []
-    for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
-        left_out: dict[str, Any] = {
-            "first_layers": (model.first_layer, reference.first_layer),
-            "collapsed": (model.collapsed, reference.collapsed),
-        }
-        other = dataclasses.replace(second[number].map, **left_out) if second else None
+    places = []
+    for number, reference in enumerate(references):
+        estimate = estimates[number]
+        by_default: Alignment = "same-index" if model.n_layers == reference.n_layers else "relative-depth"
+        curve = estimate.curve(alignment or by_default)
+        partners = tuple(map(reference.nearest, curve.reference_layers))  # for layers left out
+        places.append(list(enumerate(partners)))
+        with_left_out = functools.partial(
+            dataclasses.replace,
+            first_layers=(model.first_layer, reference.first_layer),
+            collapsed=(model.collapsed, reference.collapsed),
+        )
         comparisons.append(
             Comparison(
                 model=model.model,
                 reference=reference.model,
                 texts_digest=model.stored.manifest.key.texts_digest,
                 pooling=model.pooling,
-                map=dataclasses.replace(estimate.map, **left_out),
-                curve=curve,
-                other_normalization=other,
-                steps=estimate.differences(estimate, list(itertools.pairwise(enumerate(curve.reference_layers)))),
+                map=with_left_out(estimate.map),
+                curve=dataclasses.replace(curve, reference_layers=partners),
+                other_normalization=with_left_out(other_estimates[number].map) if other_estimates else None,
+                steps=estimate.differences(estimate, list(itertools.pairwise(places[number]))),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
                 unit="image" if isinstance(model.distinct[0], ImageItem) else "text",
             )
         )
-    differences: list[tuple[Interval, ...]] = []
-    places = [list(enumerate(curve.reference_layers)) for curve in curves]
-    for estimate, place in zip(first[1:], places[1:], strict=True):
-        differences.append(first[0].differences(estimate, list(zip(places[0], place, strict=True))))
+    differences = [
+        estimates[0].differences(estimates[number], list(zip(places[0], places[number], strict=True)))
+        for number in range(1, len(references))
+    ]
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_choice
 from layerprobe.context import part, report
-from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.errors import DegenerateLayerError
 from layerprobe.interval import Interval
 from layerprobe.similarity.checks import (
     MIN_SAMPLES,
@@ -47,10 +47,10 @@ Pair = tuple[int, int]
 def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
     """Return the similarity of each layer of the model to its partner in the reference.
 
-    same-index: layer l against layer l. relative-depth: layer l of n blocks against layer round(l m / n) of m
-    blocks, halves up. best-match: layer l against the layer of the reference most similar to it, the earlier one
-    of equals; such a curve never shows less similarity than the others. previous-layer, for a map of a model against
-    itself: layer l against l - 1, which is high if block l changes little; layer 0 against itself.
+    same-index: layer l against layer l, for models of equal depth. relative-depth: layer l of n blocks against layer
+    round(l m / n) of m blocks, halves up. best-match: layer l against the layer of the reference most similar to it,
+    the earlier one of equals; such a curve never shows less similarity than the others. previous-layer, for a map of a
+    model against itself: layer l against l - 1, which is high if block l changes little; layer 0 against itself.
 
     Returns:
         One value per layer of the model, in the range of the map: debiased ones can be negative.
@@ -75,11 +75,6 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
         partners = tuple((2 * layer * m + n) // (2 * n) if n else 0 for layer in partners)
     elif alignment == "previous-layer":
         partners = tuple(min(max(layer - 1, 0), m) for layer in partners)
-    elif n != m:
-        raise DataError(
-            f"the model has {n + 1} layers and the reference {m + 1}, expected equally many for same-index: "
-            "use relative-depth or best-match"
-        )
     values = tuple(row[partner] for row, partner in zip(rows, partners, strict=True))
     return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)
 
@@ -98,11 +93,7 @@ class MapEstimate:
     """Returns the interval of a value and its spread."""
 
     def curve(self, alignment: Alignment) -> SimilarityCurve:
-        """Return one value for every layer of the model, with its interval and the band of the whole curve.
-
-        Raises:
-            DataError: If same-index is requested for models of different depth.
-        """
+        """Return one value for every layer of the model, with its interval and the band of the whole curve."""
         curve = similarity_curve(self.map, alignment=alignment)
         errors = list[Spread]()
         for at in enumerate(curve.reference_layers):

@@ -266,11 +266,6 @@ def test_same_index_is_the_diagonal() -> None:
     assert curve.alignment == "same-index"
 
 
-def test_same_index_needs_equal_depth() -> None:
-    with pytest.raises(DataError, match=r"3 layers and the reference 2, expected equally many .*relative-depth"):
-        similarity_curve(map_of((0.9, 0.1), (0.2, 0.3), (0.4, 0.5)))
-
-
 def test_relative_depth_takes_halves_up() -> None:
     values = tuple(tuple(layer + other / 10 for other in range(5)) for layer in range(9))
     curve = similarity_curve(map_of(*values), alignment="relative-depth")
