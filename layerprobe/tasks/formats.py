@@ -399,9 +399,10 @@ def _read_delimited(path: Path, mark: str, format: Format) -> Grid:
 
 
 def other_delimiter(row: Sequence[Any]) -> str | None:
-    """Return the name of a delimiter in the only cell of a row; None without one, or with several cells."""
-    (cell, *others) = row
-    return None if others else next((name for name, mark in DELIMITERS.items() if mark in str(cell)), None)
+    """Return the name of a delimiter in a row of one cell; None without one, and for wider rows."""
+    if len(row) != 1:
+        return None
+    return next((name for name, mark in DELIMITERS.items() if mark in str(row[0])), None)
 
 
 def _records(path: Path, mark: str, encoding: str, *, quotes: bool) -> Generator[tuple[int, list[str]]]:
@@ -450,7 +451,8 @@ def _are_quoted(path: Path, encoding: str) -> bool:
     If all rows have as many fields, every field that begins with a quote must be quoted as in RFC 4180; if not, they
     must have as many when read with quotes, since a quoted field can have line breaks.
     """
-    widths, begun, quoted = set[int](), False, True
+    widths = set[int]()
+    begun, quoted = False, True
     for _, record in _records(path, "\t", encoding, quotes=False):
         if any(record):
             widths.add(len(record))

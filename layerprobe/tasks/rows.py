@@ -151,10 +151,13 @@ def items_of(
         item: Name of an item.
         skip: The active arguments that leave unusable rows out.
     """
-    read, logs, notes = list[list[ItemT]](), list[TableLog](), list[str]()
-    warnings, changed = list[str](), list[str]()
+    read = list[list[ItemT]]()
+    logs = list[TableLog]()
+    notes, warnings, changed = list[str](), list[str](), list[str]()
     for grid, places in grids:
-        log, items, blank = TableLog(grid.name, grid.unit), list[ItemT](), 0
+        log = TableLog(grid.name, grid.unit)
+        items = list[ItemT]()
+        blank = 0
         names = tuple("" if place is None else grid.column(place) for place in places)
         for i, row in enumerate(grid.rows):
             values = tuple(None if place is None else row[place] for place in places)
@@ -341,7 +344,7 @@ def with_named_header(grid: Grid, asked: Sequence[str] = ()) -> Grid:
     if grid.header is not None or grid.headless:
         return grid
     first, *others = grid.rows
-    if first == tuple(map(str, range(len(first)))):
+    if len(first) > 1 and first == tuple(map(str, range(len(first)))):
         return grid.with_header()
     for place, cell in enumerate(first):
         if isinstance(cell, str) and (
@@ -389,6 +392,8 @@ def plain_name(name: str) -> str:
 
 def _shown_columns(grid: Grid) -> str:
     """Return the names of the columns, or the first row, for messages."""
+    if grid.width == 0:
+        return "no columns"
     if grid.header is not None:
         names = ", ".join(_short(name) or "(no name)" for name in grid.header[:_COLUMNS])
         more = f" and {len(grid.header) - _COLUMNS} more" if len(grid.header) > _COLUMNS else ""
@@ -472,8 +477,8 @@ def _has_other_delimiter(grid: Grid) -> bool:
 def _delimiter_in_all(grid: Grid) -> str | None:
     """Return the name of a delimiter other than a comma that is in the first cell of every row."""
     delimiters = {name: mark for name, mark in DELIMITERS.items() if mark != ","}
-    cells = [str(row[0]) for row in grid.rows]
-    return next((name for name, mark in delimiters.items() if all(mark in cell for cell in cells)), None)
+    cells = [str(row[0]) for row in grid.rows if row]
+    return next((name for name, mark in delimiters.items() if cells and all(mark in cell for cell in cells)), None)
 
 
 def _is_index(column: str) -> bool:
