@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 def cache_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[Concatenate[PreTrainedConfig, P], V]:
     """Cache what is made of a configuration, by its class and text."""
-    kept: dict[Hashable, V] = {}
+    cache: dict[Hashable, V] = {}
 
     @functools.wraps(make)
     def made(config: PreTrainedConfig, /, *args: P.args, **options: P.kwargs) -> V:
@@ -47,9 +47,9 @@ def cache_text(make: Callable[Concatenate[PreTrainedConfig, P], V]) -> Callable[
         if "auto_map" not in settings:  # otherwise the configuration loads code
             settings.pop("_name_or_path", None)
         key = type(config), json.dumps(settings, sort_keys=True, default=str), args, *options.items()
-        if key not in kept:
-            kept[key] = make(config, *args, **options)
-        return kept[key]
+        if key not in cache:
+            cache[key] = make(config, *args, **options)
+        return cache[key]
 
     return made
 

@@ -241,8 +241,8 @@ class Resolved:
         whole = self.whole or self.config
         if blocks is not None:
             check_blocks(whole, blocks, name=self.name)
-        kept = None if blocks is None or len(blocks) == count_blocks(whole) else tuple(blocks)
-        return self._cut(whole, replace(self.asked, blocks=kept))
+        fewer = None if blocks is None or len(blocks) == count_blocks(whole) else tuple(blocks)
+        return self._cut(whole, replace(self.asked, blocks=fewer))
 
     def with_tokens(self, tokens: tuple[int, ...]) -> "Resolved":
         """Return the model with only some of its tokens; ModelError if its vocabulary cannot be reduced."""

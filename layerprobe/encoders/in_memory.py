@@ -45,8 +45,8 @@ def is_loaded(model: object) -> TypeGuard[LoadedModel]:
 
 def model_and_tokenizer(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
     """Return a loaded model's bare encoder, without any head, and its tokenizer."""
-    given, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
-    whole: Any = unwrapped(given)
+    wrapped, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
+    whole: Any = unwrapped(wrapped)
     # DINOv3's base model attribute is its list of blocks
     bare = whole if type(whole) is known_class(whole.config) else whole.base_model
     return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer

@@ -178,10 +178,12 @@ def encoder_folder(folder: Path) -> Path:
     """Return the folder of a local model's encoder, such as `0_Transformer` in old sentence-transformers folders."""
     if (folder / "config.json").is_file():
         return folder
-    held = sentence_model(lambda file: path if (path := folder / file).is_file() else None)
-    if held is not None and held.kinds[:1] != ("Transformer",):
-        raise ModelError(f"{folder} begins with a {', a '.join(held.kinds)}: expected a Transformer with blocks")
-    return folder if held is None else folder / held.rows[0]["path"]
+    sentences = sentence_model(lambda file: path if (path := folder / file).is_file() else None)
+    if sentences is None:
+        return folder
+    if sentences.kinds[0] != "Transformer":
+        raise ModelError(f"{folder} begins with a {', a '.join(sentences.kinds)}: expected a Transformer with blocks")
+    return folder / sentences.rows[0]["path"]
 
 
 def loaded_recipe(model: Any) -> Recipe:

@@ -3,7 +3,7 @@
 Knows the rules of fast tokenizers (WordPiece, Unigram, BPE) and embedding tables; callers choose the tokens to
 keep. Ids are renumbered in order. A text whose tokens are all kept is tokenised as before: WordPiece takes the
 longest token and Unigram the likeliest path, which still exist, and BPE merges the same pairs in the same order if
-all intermediate tokens are kept, see `path_to`. A removed token is spelt with shorter ones.
+all intermediate tokens are kept, see `Rules.paths`. A removed token is spelt with shorter ones.
 """
 
 import copy

@@ -278,7 +278,7 @@ def examine(encoder: Encoder) -> Diagnosis:
 def _images(reader: ImageReader) -> Check:
     extra = "no token before them: pooling by mean or max"
     if reader.n_extra:
-        others = f" and {reader.n_extra - 1} other" + "s" * (reader.n_extra > 2) if reader.n_extra > 1 else ""
+        others = f" and {counted(reader.n_extra - 1, 'other')}" if reader.n_extra > 1 else ""
         extra = f"[CLS]{others} before them, ignored by mean and max"
     finding = f"{type(reader.processor).__name__}; {reader.n_tokens - reader.n_extra} patches per image, {extra}"
     return Check(name="images", passed=True, finding=finding)

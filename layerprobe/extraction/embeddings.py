@@ -267,9 +267,11 @@ class Extraction:
 
         Without `look` the tokenizer's reading of the texts is not checked.
         """
-        checkpoint, options = self.checkpoint, self.checkpoint.asked
+        checkpoint = self.checkpoint
+        options = checkpoint.asked
         encoder = first_use(checkpoint)
-        store, stored = Store(options.cache_dir), None
+        store = Store(options.cache_dir)
+        stored = None
         for distinct in (whole, self.texts) if whole else (self.texts,):
             key = self._key(distinct)
             if (stored := _open(store, key)) is not None:
@@ -369,7 +371,8 @@ class Extraction:
 
     def _warnings(self, manifest: Manifest) -> list[str]:
         """Return the warnings of stored embeddings, with the model's current name, because it can have moved."""
-        checkpoint, warnings = self.checkpoint, []
+        checkpoint = self.checkpoint
+        warnings = []
         if manifest.n_cut:
             limit = manifest.description["max_length"]
             warnings.append(

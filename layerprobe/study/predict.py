@@ -215,7 +215,8 @@ def score_untrained(
         scores, embeddings = score_split(checkpoint, task, split="validation")
         return scores, embeddings.warnings
     task = checked_task(task)
-    items, order = task.split("validation"), np.random.default_rng(0).permutation(len(task.split("validation")))
+    items = task.split("validation")
+    order = np.random.default_rng(0).permutation(len(items))
     earlier = [Extraction.of(checkpoint, task).texts, Extraction.of(checkpoint, items).texts]
     for n in doubled(FEW_ITEMS, len(items)):
         part = replace(task, validation=items.take(sorted(order[:n].tolist())))
@@ -233,7 +234,8 @@ def score_untrained(
 
 def settled(scores: LayerScores, drop: DropPrediction) -> bool:
     """Return whether 95 % intervals settle if a flagged layer is so far ahead that labels contradict a prediction."""
-    flagged, chosen = [layer for layer in drop.drop_layers if layer in scores.layers], drop.recommended_layer
+    flagged = [layer for layer in drop.drop_layers if layer in scores.layers]
+    chosen = drop.recommended_layer
     if not flagged or not scores.influences:
         return True
     influences = np.array(scores.influences)
@@ -316,7 +318,8 @@ def drop_of_curves(
     )
     if comparison is not None:
         by_name[CKA] = layer_curve(comparison.curve)
-    seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
+    seen = ModelCurves(n_blocks=n_blocks, curves=by_name)
+    tuned = tuned_rule(rule)
 
     def recommended(by: Rule) -> int:
         """Apply a rule; layers left out take the values of the nearest one that is not."""
@@ -330,8 +333,8 @@ def drop_of_curves(
         if rule != other and set(rule_curves(other)) <= by_name.keys():
             baselines[other] = recommended(tuned_rule(other))
     left_out: dict[str, Any] = {"first_layer": layers.start, "collapsed": n_blocks + 1 - layers.stop}
-    record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
-
+    record = None if _unlike_fitted(comparison, rule) else tuned.record
+    by_plateau = None
     if comparison is not None:
         by_plateau = plateau_rule(comparison.curve, model=model, layers=layers)
         if rule == PLATEAU:
