@@ -88,9 +88,6 @@ def read_vocabulary(vocabulary: Vocabulary | None) -> int | float | Literal["cor
     text = str(vocabulary).strip()
     if text == CORPUS:
         return CORPUS
-    if not isinstance(vocabulary, str | bool):
-        with contextlib.suppress(TypeError):
-            text = str(operator.index(vocabulary))
     if re.fullmatch(r"\d{1,9}", text) and int(text) > 0:
         return int(text)
     share = re.fullmatch(r"(\d{1,2}(?:\.\d{1,6})?)%", text)
