@@ -165,3 +165,8 @@ def test_every_layer_is_checked_which_counts_as_no_progress(tmp_path: Path, monk
         assert not look(encoder)
     assert len(checked) == encoder.n_layers
     assert parts == [("checking layers", 0, 1)]
+
+
+def test_all_layers_are_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "truncation_errors", lambda _, states, batch: dict.fromkeys(range(len(states)), 1.0))
+    assert look(load_encoder(str(save_tiny("bert", tmp_path)))).endswith("(all layers)")
