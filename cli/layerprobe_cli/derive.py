@@ -48,16 +48,6 @@ class Changed:
     default: Any = _SAME
 
 
-class _Names:
-    """Stands for settings: each of its fields is the field's name."""
-
-    def __getattr__(self, name: str) -> Any:
-        return name
-
-
-_NAMES: Any = _Names()
-
-
 def names(settings: type[S], fields: Callable[[S], tuple[object, ...]]) -> list[Any]:
     """Return the names of the fields that a function lists.
 
@@ -66,7 +56,12 @@ def names(settings: type[S], fields: Callable[[S], tuple[object, ...]]) -> list[
         >>> names(Protocol, lambda protocol: (protocol.epochs, protocol.lora))
         ['epochs', 'lora']
     """
-    return [*fields(_NAMES)]
+    return [*fields(_stand_in(settings))]
+
+
+def _stand_in(settings: type) -> Any:
+    """Return an object whose fields are their own names."""
+    return types.SimpleNamespace(**{field.name: field.name for field in dataclasses.fields(settings)})
 
 
 class Group(Generic[S]):
@@ -111,7 +106,7 @@ class Group(Generic[S]):
         hints = typing.get_type_hints(self.settings)
         defaults = _defaults(self.settings)
         options: Parameters = {}
-        changed = {one.field: one for one in self.changed(_NAMES)}
+        changed = {one.field: one for one in self.changed(_stand_in(self.settings))}
         for name in self.fields:
             one = changed.get(name, Changed(name, typer.Option()))
             kind = hints[name] if one.kind is _SAME else one.kind
