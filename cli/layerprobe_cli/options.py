@@ -143,50 +143,45 @@ def resolved(model: Model, others: Sequence[str] | None = None, items: Readable 
     return resolve_all([model, *alike], items=items)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Reference:
-    """The models to compare with."""
-
-    reference: list[str] | None = None
-    """A model pretrained by masked language modelling, if possible of the same depth. Repeat for further references;
-    the prediction uses the first. Without one, rules read the model alone."""
-    reference_name: list[str] | None = None
-    """Display name of the reference. Repeat for further ones."""
-    reference_random_init: int | None = None
-    """Fresh random weights for the reference."""
-
-    def __post_init__(self) -> None:
-        n_references = len(self.reference or ())
-        if len(self.reference_name or ()) > n_references:
-            raise DataError(f"expected a --reference for each --reference-name, got {n_references}")
-        if not n_references and self.reference_random_init is not None:
-            raise DataError("expected --reference with --reference-random-init, got none")
-
-    def specs(self, model: Model) -> list[Model]:
-        """Return the references, whose end token is as the model's; the first has the seed of random weights."""
-        named = itertools.zip_longest(self.reference or (), self.reference_name or ())
-        return [
-            Model(
-                name,
-                random_init=None if number else self.reference_random_init,
-                display_name=label,
-                end_token=model.end_token,
-            ).like(model)
-            for number, (name, label) in enumerate(named)
-        ]
-
-
-Reference = Annotated[
-    _Reference,
-    Group(
+References = Annotated[
+    list[str] | None,
+    option(
         "Comparison",
-        _Reference,
-        lambda options: (
-            Changed(options.reference, typer.Option("--reference", "-r")),
-            Changed(options.reference_random_init, typer.Option(metavar="SEED", min=0)),
-        ),
+        "--reference",
+        "-r",
+        help="A model pretrained by masked language modelling, if possible of the same depth. Repeat for further "
+        "references; the prediction uses the first. Without one, rules read the model alone.",
     ),
 ]
+ReferenceNames = Annotated[
+    list[str] | None,
+    option("Comparison", "--reference-name", help="Display name of the reference. Repeat for further ones."),
+]
+ReferenceSeed = Annotated[
+    int | None,
+    option(
+        "Comparison",
+        "--reference-random-init",
+        metavar="SEED",
+        min=0,
+        help="Fresh random weights for the reference.",
+    ),
+]
+
+
+def references(
+    model: Model, names: Sequence[str] | None, labels: Sequence[str] | None, seed: int | None
+) -> list[Model]:
+    """Return the references, whose end token is as the model's; the first has the seed of random weights."""
+    names, labels = names or (), labels or ()
+    if len(labels) > len(names):
+        raise typer.BadParameter(f"expected a --reference for each --reference-name, got {len(names)}")
+    if not names and seed is not None:
+        raise typer.BadParameter("expected --reference with --reference-random-init, got none")
+    return [
+        Model(name, random_init=None if number else seed, display_name=label, end_token=model.end_token).like(model)
+        for number, (name, label) in enumerate(itertools.zip_longest(names, labels))
+    ]
 
 
 # ---- data ------------------------------------------------------------------------------------------------

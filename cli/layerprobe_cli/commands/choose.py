@@ -77,10 +77,12 @@ def demo(
 def find(
     call: PageCall,
     model: o.Embedding,
-    reference: o.Reference,
     given: o.SourceOfModels,
     tuning: o.Tuning,
     search: o.Search,
+    reference: o.References = None,
+    reference_name: o.ReferenceNames = None,
+    reference_random_init: o.ReferenceSeed = None,
     cross_validation: Annotated[bool | None, option("Search", show_default="below 1,000 validation examples")] = None,
     jobs: Annotated[
         int | None, option("Machine", min=1, show_default="one per GPU, else one per core, at most 4")
@@ -114,6 +116,7 @@ def find(
             many, or these.
     """
     others, source = given
+    references = o.references(model, reference, reference_name, reference_random_init)
     task = o.load(source)
 
     from layerprobe.context import part
@@ -153,7 +156,7 @@ def find(
         finding = lp.find(
             checkpoints,
             task,
-            reference=reference.specs(model),
+            reference=references,
             tolerance=search.tolerance,
             budget=search.budget,
             seeds=search.seeds,
@@ -220,9 +223,11 @@ def _after_finding(finding: Finding, shrinking: Sequence[Step]) -> Iterator[Step
 def predict(
     call: PageCall,
     model: o.Extraction,
-    reference: o.Reference,
     similarity: o.Similarity,
     source: o.TextSource,
+    reference: o.References = None,
+    reference_name: o.ReferenceNames = None,
+    reference_random_init: o.ReferenceSeed = None,
     rule: o.RuleName = None,
     n_texts: o.NumberOfTexts = None,
     level: o.Level = LEVEL,
@@ -242,6 +247,7 @@ def predict(
     """
     if readings and call.report:
         raise typer.BadParameter("expected no --report with --readings, which are one table")
+    references = o.references(model, reference, reference_name, reference_random_init)
     (measure,) = similarity.measures()
     data = source.load()
     (checkpoint,) = o.resolved(model)
@@ -251,7 +257,7 @@ def predict(
     prediction = lp.predict(
         checkpoint,
         data,
-        reference=reference.specs(model),
+        reference=references,
         rule=rule,
         groups=source.text_groups(data),
         split=source.split,

@@ -172,7 +172,7 @@ def compare(
         list[str] | None, option("Comparison", metavar="NAME", autocompletion=complete(_measure_names))
     ] = None,
     neighbours: Annotated[int | None, option("Comparison", min=1)] = None,
-    reference_random_init: Annotated[int | None, option("Comparison", metavar="SEED", min=0)] = None,
+    reference_random_init: o.ReferenceSeed = None,
     level: o.Level = LEVEL,
     intervals: Annotated[bool, option("Comparison", "--intervals/--no-intervals")] = True,
     show_map: Annotated[bool, typer.Option("--map")] = False,
@@ -196,7 +196,6 @@ def compare(
         measure: Measure of similarity: {names}; --kernel, --estimator and --bandwidth are those of cka. Given again:
             further measures. By default cka.
         neighbours: Number of nearest neighbours, for measures that use them. By default 10.
-        reference_random_init: Fresh random weights for the reference.
         intervals: Compute intervals and tests; without them it takes less time and memory.
         show_map: Also print every layer against every layer, and diagnostics of the layers.
         parquet: Also write every pair of layers to this Parquet file.
