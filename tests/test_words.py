@@ -81,7 +81,6 @@ def in_python() -> Iterator[None]:
 
 MODEL, TEXTS = str(embedded_model("rtd")), ["one text", "another text"]
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "lists": (lambda _: lp.load_task((["a", "b", "c", "d"], [1, 2, 3, 4])), "load_task({'text': ..., 'label': ...})"),
     "no labels": (lambda _: lp.load_task(TEXTS), "load_task({'text': texts, 'label': labels})"),
     "a measure": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure="procrustess"), "did you mean 'procrustes'?"),
     "a class": (lambda _: lp.compare(MODEL, MODEL, TEXTS, measure=CKA), "one of cka, mutual-knn"),  # type: ignore[call-overload]
