@@ -1,6 +1,7 @@
-"""Results that the cases of `test_shown` lack: decided, on the floor, refuted; and numbers for words that are rare."""
+"""Results that the cases of `test_shown` lack: decided, on the floor, refuted; and which words are rare."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 from layerprobe.comparison.differences import Differences
@@ -11,7 +12,6 @@ from layerprobe.prediction.values import Record, RecordPart
 from layerprobe.profiling.run import side_by_side
 from layerprobe.profiling.values import Profile
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.results.conclusion import Fact
 from layerprobe.results.shown import Shown
 from layerprobe.scoring.score import across_tasks
 from layerprobe.scoring.scores import Scores
@@ -347,101 +347,15 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     ),
 }
 
-COUNTED = """texts available models families runs seeds only_seeds pairs draws left items epochs tokens all_tokens
-dimensions all_dimensions passes groups steps held_out drops caught others false of_single blocks kept curves all
-compared copies differing near right failed warned passed
-earlier"""
-OF_POINTS = """lost lost_as_it_is lost_tuned most regret control search anew baseline sum_gain added average difference
-drop twin lower visible before behind last
-largest"""
-NAMED = """corpus task metric method objective model single reason after reading backend change closest dtype features
-folder measure next option points second step whose without chosen why
-architecture trained"""
-OF_LAYERS = "block column row low_column low_row last_layer next_block top_layer"
-CALLED = "rule control_name search_name baseline_name clusters about label unit"
-COUNTS = dict.fromkeys(COUNTED.split(), Fact(value=3, unit="count"))
-SHARES = dict.fromkeys(
-    ("missing", "neighbours", "accuracy", "share", "search cost", "effective", "feature"),
-    Fact(value=0.12, unit="share"),
-)
-POINTS = dict.fromkeys(
-    OF_POINTS.split(),
-    Fact(value=2.5, split="test", interval=(0.5, 4.5), level=0.95, over=("900 pairs", "3 seeds")),
-)
-SCORES = dict.fromkeys(
-    ("score", "whole", "agreement", "agree", "alone", "on_task", "untrained"),
-    Fact(value=71.5, unit="score", split="test", interval=(69.0, 74.0), level=0.95),
-)
-NUMBERS = dict.fromkeys(
-    ("loss", "first", "rate", "fall", "highest", "lowest"),
-    Fact(value=2.345, unit="number", interval=(2.0, 3.0), level=0.95),
-)
-SAMPLES: dict[str, object] = {
-    **COUNTS,
-    **SHARES,
-    **POINTS,
-    **SCORES,
-    **NUMBERS,
-    "seconds": Fact(value=90, unit="seconds"),
-    "time": Fact(value=90, unit="seconds"),
-    **dict.fromkeys(
-        ("cka", "best", "least", "lead", "cosine"),
-        Fact(value=0.4, unit="similarity", interval=(0.3, 0.5), level=0.95),
-    ),
-    **dict.fromkeys(OF_LAYERS.split(), 4),
-    "bytes": Fact(value=2_000_000, unit="bytes"),
-    "parameters": Fact(value=2_000_000, unit="parameters"),
-    "size": Fact(value=2_000_000, unit="parameters"),
-    "higher": (3, 4),
-    "encoder": Fact(value=2_000_000, unit="parameters"),
-    "within": Fact(value=1.0, unit="tolerance"),
-    "tolerance": Fact(value=1.0, unit="tolerance"),
-    "level": Fact(value=0.95, unit="level"),
-    "budget": Fact(value=0.25, unit="share"),
-    "which": (1, 2, 8),
-    "candidates": (3, 4),
-    "every": (1, 2, 3),
-    "layers": (2, 5),
-    "flagged": (7, 8),
-    "on_floor": ("stsb", "sick"),
-    "layer": 3,
-    "at": 2,
-    "top": Fact(value=2, unit="layer", interval=(1, 3), level=0.95),
-    "enough": 2,
-    **{name: name for name in NAMED.split()},
-    **{name: f"the {name}" for name in CALLED.split()},
-}
-"""Numbers and names for templates of results that take training, and of steps that the command line adds."""
-SAMPLES_OF: dict[str, dict[str, object]] = {
-    "compare": {"second": Fact(value=0.4, unit="similarity", interval=(0.3, 0.5), level=0.95)},
-    "recipe": {"before": "wordsim"},
-    "checks.added": {"before": "wordsim"},
-}
-"""Those that are of something else in a section."""
 ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check steps"""
 """Sections of words whose results are made in their own tests, such as those that train."""
+CHECKS = """chosen anew; redrawn; rules left out; another budget; objective; added; average; not averaged; model failed;
+moved; adapted; fresh head; normalisation; diagnostics; step not run; front; changed; 8 bits; backend; record;
+earlier runs; loss; training texts; missing tokens; before fine-tuning; weighted sum; left out"""
 RARE = (
     "score.last.headline.else",
     *ELSEWHERE.split(),
     *(f"tiles.{name}" for name in ("lost", "agreement", "sum_gain", "texts", "regret", "baseline", "fall")),
-    *(
-        f"checks.{name}"
-        for name in (
-            *("chosen anew", "redrawn", "rules left out", "another budget"),
-            *("objective", "added", "average", "not averaged", "model failed", "moved", "adapted", "fresh head"),
-            *(
-                "normalisation",
-                "diagnostics",
-                "step not run",
-                "front",
-                "changed",
-                "8 bits",
-                "backend",
-                "record",
-                "earlier runs",
-            ),
-            *("loss", "training texts", "missing tokens", "before fine-tuning", "weighted sum", "left out"),
-        )
-    ),
+    *(f"checks.{name}" for name in re.split(r";\s", CHECKS)),
 )
-"""Templates, or sections of them, that no case has, by name: `SAMPLES` fill them."""
+"""Templates, or sections of them, that no case has, by name."""
