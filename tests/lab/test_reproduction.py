@@ -316,7 +316,7 @@ def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: P
     assert front["paper"] == [["google/bert_uncased_L-2_H-128_A-2", 2], [ELECTRA, 3]]
     assert front["ours"]
     text = " ".join(layerprobe(*arguments).out.split())
-    assert "by the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in text
+    assert "Pareto front, the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in text
 
 
 def test_figure_3_compares_curves_with_the_paper_s_scores(
