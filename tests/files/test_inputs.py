@@ -163,12 +163,6 @@ def test_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         read(tmp_path / "x")
 
 
-def test_settings_that_are_nested_too_deeply_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text("x = " + "[" * 100_000)
-    with pytest.raises(DataError, match=r"a\.toml is not valid TOML: .*recursion"):
-        read_toml(tmp_path / "a.toml", "the recipe")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

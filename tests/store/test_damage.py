@@ -20,10 +20,6 @@ def flip(path) -> None:
     path.write_bytes(data)
 
 
-def fewer(path) -> None:
-    path.write_bytes(b'["a"]'.ljust(path.stat().st_size))
-
-
 def garble_header(path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:8] + b"?" * 20 + data[28:])
@@ -61,7 +57,13 @@ def vouch_for(path) -> None:
 
 @pytest.mark.parametrize("name", [SHARD, "samples.json"])
 @pytest.mark.parametrize(
-    ("damage", "problem"), [(cut, "bytes expected, .* found"), (empty, "0 found"), (delete, "the file is missing")]
+    ("damage", "problem"),
+    [
+        (cut, "bytes expected, .* found"),
+        (empty, "0 found"),
+        (delete, "the file is missing"),
+        (flip, "its checksum does not match the recorded one"),
+    ],
 )
 def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_of, name, damage, problem):
     path = fill(store, texts).directory / name
@@ -72,9 +74,10 @@ def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_o
         store.open(key_of(texts))
     (found,) = problems(store)
     assert found.startswith(f"{path} is damaged, ")
-    assert [entry.state for entry in store.entries()] == ["damaged"]
+    assert [entry.state for entry in store.entries()] == ["complete" if damage is flip else "damaged"]
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
         assert writer.pending == ([(1, 2, 4)] if name == SHARD else [])
+        assert (store.open(key_of(texts)) is None) == (name == SHARD)  # while recomputing it
     np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
     assert problems(store) == ()
 
@@ -88,42 +91,8 @@ def test_a_garbled_header_is_seen_on_opening(store, texts, fill, key_of, damage)
         store.open(key_of(texts))
 
 
-def test_a_flipped_bit_is_found_by_its_checksum(store, texts, fill, key_of, values_of):
-    path = fill(store, texts).directory / SHARD
-    flip(path)
-    problem = f"{path} is damaged, its checksum does not match the recorded one: extract again"
-    assert problems(store) == (f"{problem}; only damaged parts are recomputed",)
-    with pytest.raises(DamagedStoreError, match=f"^{problem}; only"):
-        store.open(key_of(texts))
-    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
-        assert writer.pending == [(1, 2, 4)]
-        assert store.open(key_of(texts)) is None  # while recomputing it
-    np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
-
-
-def test_a_shard_that_goes_while_rows_are_read_is_named(store, texts, fill):
-    stored = fill(store, texts)
-    rows = stored.rows(0)
-    (stored.directory / SHARD).unlink()
-    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, the file is missing"):
-        rows[0:5]
-
-
 def edited(**changes):
     return lambda text: json.dumps(json.loads(text) | changes)
-
-
-def without(name):
-    return lambda text: json.dumps({field: value for field, value in json.loads(text).items() if field != name})
-
-
-def renamed(name):
-    def edit(text):
-        manifest = json.loads(text)
-        manifest["shards"][0]["name"] = name
-        return json.dumps(manifest)
-
-    return edit
 
 
 @pytest.mark.parametrize(
@@ -133,13 +102,7 @@ def renamed(name):
         lambda text: "\x00" * len(text),
         lambda text: "[" * 100_000,
         edited(n_rows="5"),
-        edited(extra=1),
-        edited(description={"note": "other"}),
         edited(checksum=[]),
-        without("checksum"),
-        edited(key={"model": "a"}),
-        renamed("../../../shard-00000-of-00003.safetensors"),
-        edited(samples={"name": "../samples.json", "bytes": 1, "sha256": ""}),
     ],
 )
 def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fill, key_of, values_of, edit, caplog):
@@ -201,7 +164,7 @@ def to_itself(path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
-@pytest.mark.parametrize("plant", [to_pipe, to_itself, Path.mkdir])
+@pytest.mark.parametrize("plant", [to_pipe, to_itself, Path.mkdir, Path.exists])
 def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts, fill, plant):
     stored = fill(store, texts)
     rows = stored.rows(0)
@@ -210,7 +173,7 @@ def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts,
         plant(stored.directory / name)
     with pytest.raises(StoreError, match=f"{SHARD}"):
         rows[0:5]
-    with pytest.raises(StoreError, match="is damaged, it is "):
+    with pytest.raises(StoreError, match=r"is damaged, (it is |the file is missing)"):
         stored.layer(0)
     assert store.entries()[0].state == "damaged"
     assert problems(store)
@@ -252,12 +215,3 @@ def test_sizes_that_imply_too_many_shards_are_refused_before_they_are_counted(st
     manifest = fill(store, texts).manifest
     with pytest.raises(DataError, match="its sizes imply 500,000,000,000 shards, of at most 100,000"):
         dataclasses.replace(manifest, n_rows=10**12)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no pipes with names")
-def test_a_pipe_in_place_of_a_manifest_is_not_waited_for(store, texts, fill, key_of):
-    path = fill(store, texts).directory / "manifest.json"
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(StoreError, match="not a regular file"):
-        store.open(key_of(texts))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -105,14 +104,6 @@ def test_an_exception_in_the_writer_keeps_whole_shards(store, texts, fill, key_o
     with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
         assert [index for index, _, _ in writer.pending] == [0, 2]
     np.testing.assert_array_equal(fill(store, texts).layer(0), values_of(texts)[0])
-
-
-def test_a_complete_entry_is_left_as_it_is(store, texts, fill):
-    directory = fill(store, texts).directory
-    before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
-    time.sleep(0.01)
-    fill(store, texts)
-    assert {path.name: path.stat().st_mtime_ns for path in directory.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_what_was_written_comes_back(key_of, data):
         store, key = Store(folder, rows_per_shard=rows), key_of(texts)
         with store.writer(key, texts=texts, n_layers=n_layers, width=width, description={"note": ["x", 1]}) as writer:
             for index, start, stop in data.draw(st.permutations(writer.pending)):
-                writer.write(index, values[:, start:stop])
+                writer.write(index, np.asfortranarray(values)[:, start:stop])
             finished = writer.finish()
         stored = Store(folder).open(key)
         assert stored is not None
@@ -79,7 +79,7 @@ def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
     assert (layer.shape, layer.dtype, len(layer)) == (whole.shape, whole.dtype, len(whole))
     np.testing.assert_array_equal(np.asarray(layer), whole)
     order = np.random.default_rng(0).permutation(len(whole))
-    for chosen in (slice(0, 3), slice(1, None, 2), slice(3, 3), order, order[:2], np.array([1, 1])):
+    for chosen in (slice(0, 3), slice(1, None, 2), slice(3, 3), slice(-3, 90), order, order[:2], np.array([1, 1])):
         np.testing.assert_array_equal(layer[chosen], whole[chosen])
         assert layer[chosen].flags.writeable
 
@@ -113,14 +113,6 @@ def test_what_is_pending_is_not_finished(store, texts, key_of):
         pytest.raises(DataError, match="it is marked complete but lacks shards"),
     ):
         writer.finish()
-
-
-def test_strided_arrays_are_written_right(store, texts, key_of, values_of):
-    transposed = np.asfortranarray(values_of(texts))
-    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
-        for index, start, stop in writer.pending:
-            writer.write(index, transposed[:, start:stop])
-        np.testing.assert_array_equal(writer.finish().layer(2), values_of(texts)[2])
 
 
 def test_default_root(monkeypatch, tmp_path):
@@ -232,7 +224,6 @@ def test_many_shards_are_not_open_at_a_time(store, fill, values_of):
     before = len(list(Path("/proc/self/fd").iterdir()))
     layers = [stored.rows(layer) for layer in range(3)]
     for layer, values in zip(layers, values_of(texts), strict=True):
-        for start, stop in ((0, 80), (3, 4), (1, 78), (5, 5), (79, 90), (-3, None)):
-            np.testing.assert_array_equal(layer[start:stop], values[start:stop])
+        np.testing.assert_array_equal(layer[1:78], values[1:78])
         np.testing.assert_array_equal(layer[::-7], values[::-7])
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
