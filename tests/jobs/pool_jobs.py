@@ -67,22 +67,13 @@ def killed(folder: Path, share: Share) -> Callable[[str], tuple[str, int]]:
     return work
 
 
-def raising(setting: str, share: Share) -> Callable[[str], str]:
+def raising(setting: type[Exception], share: Share) -> Callable[[str], str]:
     """Of jobs named `bad`."""
 
     def work(job: str) -> str:
         if job == "bad":
-            raise ValueError(f"{setting} and {job}")
+            raise setting(f"of {job}")
         return job
-
-    return work
-
-
-def cut_short(setting: type[Exception], share: Share) -> Callable[[str], str]:
-    """Jobs that read a file or a pipe of their own, which ends."""
-
-    def work(job: str) -> str:
-        raise setting("ran out of input")
 
     return work
 

@@ -47,18 +47,10 @@ def pids_in(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.iterdir()]
 
 
-def test_every_job_is_done_once_in_its_order() -> None:
-    assert list(done(pool_jobs.doubling, "only", range(5), on("only"))) == [(n, ("only", 2 * n)) for n in range(5)]
-
-
 def test_more_processes_than_jobs_are_not_begun() -> None:
     answers = dict(done(pool_jobs.doubling, "", [1, 2], on("a", "b", "c")))
     assert {job: answer for job, (_, answer) in answers.items()} == {1: 2, 2: 4}
     assert {setting for setting, _ in answers.values()} <= {"a", "b"}
-
-
-def test_without_jobs_nothing_is_begun() -> None:
-    assert list(done(pool_jobs.unstartable, "a", [])) == []
 
 
 @pytest.mark.parametrize("workers", [HERE, Workers(executor="processes")], ids=["here", "processes"])
@@ -99,24 +91,6 @@ def test_no_job_waits_behind_another_while_a_process_is_idle(tmp_path: Path) -> 
     assert [job for job, _ in answers] == ["1", "2", "3", "4", "long"]
 
 
-def test_what_a_job_raises_costs_that_job_only(caplog: pytest.LogCaptureFixture) -> None:
-    answers = dict(done(pool_jobs.raising, "here", ["good", "bad", "fine"]))
-    lost = answers.pop("bad")
-    assert isinstance(lost, LostWorkerError)
-    assert str(lost) == "unexpected error: ValueError: here and bad"
-    (trace,) = caplog.messages
-    assert "in work" in trace
-    assert answers == {"good": "good", "fine": "fine"}
-
-
-@pytest.mark.parametrize("error", [EOFError, BrokenPipeError])
-def test_the_end_of_what_a_job_reads_is_not_the_end_of_its_process(error: type[Exception]) -> None:
-    ((job, lost),) = done(pool_jobs.cut_short, error, ["job"])
-    assert job == "job"
-    assert isinstance(lost, LostWorkerError)
-    assert str(lost).endswith(f"{error.__name__}: ran out of input")
-
-
 def test_what_the_start_raises_is_told_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
         list(done(pool_jobs.raising_at_start, "here", ["job"]))
@@ -131,6 +105,18 @@ def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
     with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, put the call under `if __name__"):
         list(done(pool_jobs.unstartable, "a", ["job"]))
+
+
+@pytest.mark.parametrize("error", [ValueError, EOFError, BrokenPipeError])
+def test_what_a_job_raises_costs_that_job_only(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
+    """Even the end of what it reads, which is not the end of its process."""
+    answers = dict(done(pool_jobs.raising, error, ["good", "bad", "fine"]))
+    lost = answers.pop("bad")
+    assert isinstance(lost, LostWorkerError)
+    assert str(lost) == f"unexpected error: {error.__name__}: of bad"
+    (trace,) = caplog.messages
+    assert "in work" in trace
+    assert answers == {"good": "good", "fine": "fine"}
 
 
 UNGUARDED = """
@@ -176,14 +162,10 @@ def test_only_what_works_in_a_fork_is_forked(monkeypatch: pytest.MonkeyPatch, de
     assert not processes._is_forked(device)
 
 
-def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
-    list(done(pool_jobs.logging_work, "a", ["it"]))
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "100 % of it")]
-
-
 def test_what_every_process_says_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     list(done(pool_jobs.logging_work, "a", ["it", "it", "that"], on("cpu", "cpu")))
     assert sorted(caplog.messages) == ["100 % of it", "100 % of that"]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
 def test_closing_early_ends_the_processes(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Jobs on a Ray cluster: several nodes on this machine, which are killed, full, or see other files."""
 
-import contextlib
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -279,49 +277,6 @@ def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
     model = (tiny_model("bert"), tiny_tokenizer())
     with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
         finetune(given(model, Model(device="cpu", cache_dir=tmp_path)), toy_task(train=32), scan=True, ray="local")
-
-
-# ---- nodes that see other files ----------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def node_apart(larger: Nodes, mounts: str) -> Iterator[None]:
-    """A node of four processors in a mount namespace of its own."""
-    ray = str(Path(sys.executable).with_name("ray"))
-    start = f"{ray} start --address={larger.address} --num-cpus=4 --object-store-memory=80000000 --block"
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"{mounts} && exec {start}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as node:
-        try:
-            import ray as connected
-
-            until(lambda: any(each["Alive"] and each["Resources"].get("CPU") == 4 for each in connected.nodes()))
-            yield
-        finally:
-            node.terminate()
-            node.wait()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="no mount namespaces here")
-@pytest.mark.parametrize("how", ["another file system", "no writing"])
-def test_a_node_with_other_files_is_left_out_alone(
-    larger: Nodes, tmp_path: Path, inputs: Path, local: Path, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    mounts, line = {
-        "another file system": (f"mount -t tmpfs none {store}", "it sees another file system: expected the folder"),
-        "no writing": (f"mount --bind {store} {store} && mount -o remount,ro,bind {store}", r"Read-only file system"),
-    }[how]
-    if subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", mounts], check=False).returncode:
-        pytest.skip("no mount namespaces for this user")
-    with node_apart(larger, mounts):
-        tiny.tuned(inputs, store, ray=larger.address, workers=7)
-    lines = [message for message in caplog.messages if "is skipped" in message]
-    assert lines
-    assert all(line in message for message in lines)
-    assert len({message.split(" is skipped")[0] for message in lines}) == 1  # one node
-    assert_as_local(store, inputs, local)
 
 
 def test_a_process_works_where_the_command_does_or_says_why_not(
