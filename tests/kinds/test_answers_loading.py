@@ -4,15 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from layerprobe.errors import TaskError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.kinds.answers import Questions
 from layerprobe.tasks.evaluation import links_of
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.splitting import folds_of
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Task
 from tests.toy_questions import squad_json, toy_questions
 
 KIND = "question answering"
@@ -46,7 +43,6 @@ def whole(task: Task) -> Questions:
 
 ALL = toy_questions(60, 0, impossible=0.3)
 ANSWERED = toy_questions(60, 0)
-ROW = tuple(rows(ANSWERED)[0])
 
 
 def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
@@ -77,11 +73,6 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
     assert load_task(sources[1]).digest == task.digest
 
 
-def test_one_answer_needs_no_list() -> None:
-    single = [{**row, "answers": {key: each[0] for key, each in row["answers"].items()}} for row in rows(ANSWERED)]
-    assert whole(load_task(single, kind=KIND)).answers == tuple(each[:1] for each in ANSWERED.answers)
-
-
 def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
     task = load_task(written(tmp_path / "squad.json", squad_json(ANSWERED)))
     contexts = [
@@ -94,33 +85,6 @@ def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
         assert isinstance(fold.train, Questions)
         assert isinstance(fold.validation, Questions)
         assert not set(fold.train.contexts) & set(fold.validation.contexts)
-
-
-def test_files_beside_and_folders(tmp_path: Path) -> None:
-    written(tmp_path / "train-v1.1.json", squad_json(ANSWERED.take(range(40))))
-    written(tmp_path / "dev-v1.1.json", squad_json(ANSWERED.take(range(40, 60))))
-    for source in (tmp_path, tmp_path / "train-v1.1.json"):
-        task = load_task(source)
-        assert len(task.validation) == 20
-        assert len(task.train) + len(task.test) == 40
-    written(tmp_path / "more.json", squad_json(toy_questions(10, 9)))
-    given = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "more.json")
-    assert (len(given.train), len(given.validation), len(given.test)) == (40, 20, 10)
-    beside = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "dev-v1.1.json")  # which is the dev split, too
-    assert len(beside.validation) + len(beside.train) == 40
-    assert beside.warnings[0].startswith(
-        "left out 20 of 20 questions of the validation split that are also in the test "
-    )
-    asked = squad_json(ANSWERED.take(range(40)))
-    for article in asked["data"]:
-        for paragraph in article["paragraphs"]:
-            for question in paragraph["qas"]:
-                question["question"] = f"Again: {question['question']}"
-                question["id"] = f"again {question['id']}"
-    shared = load_task(tmp_path / "train-v1.1.json", test=written(tmp_path / "again.json", asked))
-    assert len(shared.train) == 40
-    message = "20 of 20 contexts of the test split are also in the train "
-    assert any(warning.startswith(message) for warning in shared.warnings)
 
 
 def test_questions_of_one_context_are_linked() -> None:
@@ -141,17 +105,3 @@ def test_questions_that_are_skipped_are_counted() -> None:
         "left out questions that cannot be used, 2 whose answer is not in the context" in warning
         for warning in task.warnings
     )
-
-
-def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) -> None:
-    path = written(tmp_path / "squad.json", squad_json(toy_questions(120, 0, impossible=0.3)))
-    with pytest.raises(TaskError, match=r"56 questions cannot be used: .* without an answer"):
-        load_task(path)
-    assert all(whole(load_task(path, skip_empty=True)).answers)
-
-
-def test_a_prompt_leaves_contexts_alone() -> None:
-    prompted: Items = ANSWERED.prompted("query: ")
-    assert isinstance(prompted, Questions)
-    assert prompted.questions[0] == f"query: {ANSWERED.questions[0]}"
-    assert prompted.contexts == ANSWERED.contexts

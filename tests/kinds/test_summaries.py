@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.kinds import summaries as module
-from layerprobe.kinds.summaries import (
-    SummaryItems,
-    centrality,
-    greedy_oracle,
-    is_summaries,
-    readable,
-    rouge,
-    sentences_of,
-)
+from layerprobe.kinds.summaries import SummaryItems, centrality, greedy_oracle, is_summaries, readable, rouge
 from layerprobe.kinds.summaries_loss import SentenceScorer
 from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.values import Ways
@@ -85,14 +75,6 @@ def test_nothing_in_common_has_no_oracle() -> None:
     assert greedy_oracle(["cats sat", "dogs slept"], ("chairs",), keep=2) == ()
     assert not readable("猫が座った。")
     assert readable("猫が2匹")
-
-
-def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rouge_score", None)
-    module._scorer.cache_clear()
-    with pytest.raises(DataError, match=r"rouge_score, which is not installed: pip install 'layerprobe\[summaries\]'"):
-        rouge(("not scored before",), ("by any other test",))
-    module._scorer.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -244,11 +226,6 @@ def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> N
     assert of_train(task).documents[0] == ("Cat 0 sat. It rained", "Dogs slept at 0?")
     assert of_train(task).keep == 2
     assert any("10 documents" in said or "30 documents" in said for said in task.warnings)
-
-
-def test_sentences_are_cut_by_a_simple_rule() -> None:
-    assert sentences_of("one . two!\nthree\n...\n") == ("one .", "two!", "three")
-    assert sentences_of(" . ") == ()
 
 
 # ---- outputs -------------------------------------------------------------------------------------------

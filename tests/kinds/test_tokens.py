@@ -30,14 +30,7 @@ from layerprobe.finetuning.tmft import FineTuner, read_layers
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds import tokens_loss
-from layerprobe.kinds.tokens import (
-    TaggedSentences,
-    entity_influences,
-    entity_scores,
-    get_entities,
-    tag_influences,
-    tag_scores,
-)
+from layerprobe.kinds.tokens import TaggedSentences, entity_influences, entity_scores, tag_influences, tag_scores
 from layerprobe.kinds.tokens_loss import NO_TOKEN, WordClasses, score_words, tokenize_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
@@ -113,19 +106,6 @@ def test_nothing_to_find_scores_0_and_has_no_influence() -> None:
     gold = tagged([np.zeros(2, dtype=int), np.zeros(3, dtype=int)])
     assert entity_scores(np.eye(5)[gold.word_tags], gold)["entity f1"] == 0
     assert entity_influences(np.eye(5)[gold.word_tags], gold)["entity f1"].tolist() == [0, 0]
-
-
-def test_outputs_of_other_words_are_refused() -> None:
-    outputs, gold = drawn()
-    with pytest.raises(DataError, match=rf"expected outputs for {len(outputs)} words and 5 tags, got 3 x 5"):
-        entity_scores(outputs[:3], gold)
-
-
-def test_without_seqeval_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    get_entities.cache_clear()
-    monkeypatch.setitem(__import__("sys").modules, "seqeval", None)
-    with pytest.raises(DataError, match=r"seqeval, which is not installed: pip install 'layerprobe\[tokens\]'"):
-        get_entities()
 
 
 SENTENCES = [
@@ -236,9 +216,6 @@ def test_lengths_without_room_and_sentences_without_tokens_are_refused(encoder: 
     bare.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     with pytest.raises(DataError, match="the tokenizer finds no token in the text '': remove it"):
         tokenize_words(dataclasses.replace(encoder, tokenizer=bare), [[]])
-
-
-LONG = Protocol(learning_rate=1e-2, epochs=10, batch_size=8)
 
 
 def test_the_loss_of_a_step_is_that_of_transformers(encoder: Encoder, folder: Path) -> None:
@@ -407,10 +384,3 @@ def test_they_are_kept_and_many_words_are_sampled(
     assert f"of {task.train.n_outputs} training words, a random choice of sentences" in caplog.text
     monkeypatch.setattr(tokens_loss, "load", None)
     assert score_words(given(checkpoint, options), task, split="validation") == first
-
-
-def test_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
-    checkpoint = resolve(str(folder))
-    options = Model(cache_dir=tmp_path, prompt="query: ")
-    with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags"):
-        score_words(given(checkpoint, options), toy_task_of("tags"), split="test")

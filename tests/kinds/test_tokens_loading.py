@@ -58,14 +58,6 @@ def test_documents_and_comments_are_left_out(tmp_path: Path, plenty: Path) -> No
     assert load_task(path).digest == load_task(plenty).digest
 
 
-@pytest.mark.parametrize("comment", ["# newdoc", "# id"])
-def test_comments_of_as_many_fields_as_a_word_and_its_tag_are_comments(tmp_path: Path, comment: str) -> None:
-    plain = conll(tmp_path / "plain.conll", mark=" ")
-    path = tmp_path / "x.conll"
-    path.write_text("".join(f"{comment}\n{block}\n\n" for block in plain.read_text().strip().split("\n\n")))
-    assert load_task(path).digest == load_task(plain).digest
-
-
 def test_jsonl_and_memory_are_read_as_files_of_columns(tmp_path: Path, plenty: Path) -> None:
     expected, records = load_task(plenty), []
     for block in plenty.read_text().strip().split("\n\n"):
@@ -96,11 +88,6 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
         load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
 
 
-def test_a_no_break_space_is_within_a_word(tmp_path: Path) -> None:
-    path = conll(tmp_path / "x.conll", word="10\u00a0000", mark=" ", between="NN ")
-    assert {words[0] for words, _ in sentences_of(load_task(path))} == {f"10 000{i}" for i in range(60)}
-
-
 def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:
     lines = []
     for i in range(60):
@@ -125,9 +112,3 @@ def test_several_tags_of_a_word_and_runs_without_a_begin_are_counted(tmp_path: P
     warnings = " ".join(task.warnings)
     assert "1 word with several tags (first: B-loc,B-per at" in warnings
     assert "begin without B-: entities, as in seqeval" in warnings
-
-
-def test_a_table_is_none_of_words(tmp_path: Path) -> None:
-    path = tmp_path / "table.txt"
-    path.write_text("".join(f"some text {i}\t{i % 2}\n" for i in range(300)))
-    assert load_task(path, columns="0,1").kind == "classification"

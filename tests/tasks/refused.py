@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas
+from numpy import array
 from pyarrow import table as arrow
 
 from layerprobe.errors import ON_COMMAND_LINE, LayerProbeError
@@ -19,12 +20,14 @@ from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.kinds.summaries import SummaryItems
+from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.kinds.triplets import Triplets
 from layerprobe.tasks.cells import check_range, detect_range, parse_score
+from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import folds_of, split_by_ratio
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
 from tests.images import digit_folder
 from tests.toy_questions import squad_json, toy_questions
@@ -41,7 +44,7 @@ __all__ = [
     "load_word_similarity",
 ]
 __all__ += ["Answer", "Examples", "Questions", "SummaryItems", "Triplets", "check_range", "detect_range", "parse_score"]
-__all__ += ["split_by_ratio"]
+__all__ += ["TaggedSentences", "array", "folds_of", "item_influences", "split_by_ratio"]
 __all__ += ["pandas", "read_grid", "task_columns", "text_columns"]
 SNAPSHOT = Path(__file__).with_name("refused.txt")
 QA, NER, SUM = "question answering", "entities", "summarization"

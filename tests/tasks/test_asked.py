@@ -11,7 +11,6 @@ from layerprobe.errors import TaskError
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.quality import distinct_texts
 from tests.tasks.refused import SNAPSHOT, calls, snapshot
-from tests.toy_retrieval import collection
 
 TEXTS = [f"text number {i}" for i in range(200)]
 
@@ -39,21 +38,6 @@ def test_many_whole_numbers_are_classes_or_values_by_name_or_as_asked() -> None:
             load_task(data)
         assert len(load_task(data, kind="classification").labels) == 45
     assert load_task({"text": TEXTS, "rating": numbers}).kind == "regression"
-
-
-@pytest.mark.parametrize("names", [("question", "passage"), ("queries", "documents")])
-def test_a_table_of_two_texts_is_led_to_retrieval(names: tuple[str, str]) -> None:
-    with pytest.raises(TaskError, match="choose --kind retrieval"):
-        load_task({names[0]: TEXTS, names[1]: TEXTS[::-1]})
-
-
-def test_warnings_of_judgements_count_all_splits(tmp_path: Path) -> None:
-    folder = collection(tmp_path / "toy")
-    for split in ("train", "dev", "test"):
-        with (folder / "qrels" / f"{split}.tsv").open("a") as file:
-            file.writelines(f"q{query}\tgone{i}\t1\n" for query in range(10) for i in range(18))
-    warnings = load_task(folder).warnings
-    assert "540 judgements left out: the query or the document is unknown or empty" in warnings
 
 
 def test_a_lone_surrogate_in_a_list_is_mended_and_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.formats import Format, Grid
-from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
 
 TEXTS = [f"text {i}" for i in range(60)]
@@ -71,11 +70,6 @@ def test_texts_come_first_and_the_target_last_without_header(rows: list[str], ex
     assert "1984" in task_columns(grid("1984|Animal Farm|4", "Ulysses|Odyssey|2"))[0].rows[0]
 
 
-def test_a_row_number_is_no_text() -> None:
-    with pytest.raises(TaskError, match=r"first row 0: '1', .* index from 0, for example --columns '0,1,2'"):
-        task_columns(grid("1|a|x", "2|b|y", "3|c|x"))
-
-
 @pytest.mark.parametrize("columns", ["b,c,a", " b , c,a", ["b", "c", "a"], ["b", 2, "a"]])
 def test_columns_by_name_or_index(columns: Columns) -> None:
     named, found = task_columns(grid("a|b|c", "1|x|y"), columns)
@@ -121,33 +115,7 @@ def test_text_columns(rows: list[str], columns: str | None, n_rows: int, expecte
     assert (len(found.rows), indices) == (n_rows, expected)
 
 
-def test_a_name_that_comes_again_is_a_value(tmp_path: Path) -> None:
-    labels = ["quality", "price"] * 30
-    path = write(tmp_path / "a.csv", "a good one,quality", TEXTS, labels)
-    assert len(load_task(path).split("all")) == 61
-
-
-def test_a_frame_that_cannot_be_understood_has_its_columns_named() -> None:
-    frame = pandas.DataFrame({"título": TEXTS, "cuerpo": [3 * text for text in TEXTS]})
-    for load in (load_task, load_texts):
-        with pytest.raises(TaskError, match=r"data: cannot tell .* it has the columns título, cuerpo"):
-            load(frame)
-
-
 def test_numbers_that_pandas_has_as_names_are_no_row(tmp_path: Path) -> None:
     path, rows = tmp_path / "a.csv", list(zip(TEXTS, ["gut", "schlecht", "schlecht"] * 20, strict=True))
     pandas.DataFrame(rows).to_csv(path, index=False)
     assert load_task(path, columns="0,1").digest == load_task(rows).digest
-
-
-@pytest.mark.parametrize("load", [load_task, load_texts])
-def test_another_delimiter_is_proposed(load: Any, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("text;label\n" + "".join(f"a text {i};{'ab'[i % 2]}\n" for i in range(60)))
-    with pytest.raises(TaskError, match=r"if a semicolon separates the fields, choose --format delimiter=semicolon"):
-        load(path)
-    assert load(path, format="delimiter=semicolon")
-    path.write_text("".join(f"a text {i};another;{i % 5},5\n" for i in range(60)))
-    if load is load_task:
-        with pytest.raises(TaskError, match=r"if a semicolon separates the fields, choose --format delimiter=semico"):
-            load(path)

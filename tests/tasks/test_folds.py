@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from layerprobe.errors import DataError
 from layerprobe.tasks.splitting import folds_of
 from layerprobe.tasks.values import Examples, Task
 from tests.toy_task import toy_task_of
@@ -58,11 +57,3 @@ def test_copies_stay_together_where_all_texts_are_joined() -> None:
 def test_the_seed_decides_and_nothing_else() -> None:
     task = toy_task_of("sts")
     assert folds_of(task, 3) == folds_of(task, 3) != folds_of(task, 3, seed=1)
-
-
-def test_too_few_examples_are_refused() -> None:
-    few = task_of([("a", "b"), ("c", "d")], [("e", "f")])
-    with pytest.raises(DataError, match="expected at least two examples for each of 2 folds, got 3"):
-        folds_of(few, 2)
-    with pytest.raises(DataError, match="expected at least two folds, got 1"):
-        folds_of(few, 1)

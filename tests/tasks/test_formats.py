@@ -184,14 +184,6 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
         read_grid(path)
 
 
-def test_a_header_or_none_can_be_requested(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", [("text", "label"), *((f"t {i}", "ab"[i % 2]) for i in range(60))])
-    assert len(load_texts(path, columns="0", format=Format(header=False)).texts) == 61
-    assert len(load_texts(path, columns="0", format=Format(header=True)).texts) == 60
-    with pytest.raises(TaskError, match="has no column 'text'; it has no header and the first row 0: 'text'"):
-        load_texts(path, columns="text", format=Format(header=False))
-
-
 def test_lines_of_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("Où est-il ?\nÀ l'école, près du château.\n".encode("cp1252"))
     texts = load_texts(tmp_path / "a.txt")

@@ -49,12 +49,6 @@ def test_a_given_file_goes_before_the_hub(hub, tmp_path):
     assert sizes(load_task("stsb", test=tmp_path / "mine.csv")) == (8, 5, 6)
 
 
-def test_a_split_without_labels_is_an_error(hub):
-    hub["splits"] = {"train": split(8), "validation": split(5), "test": split(4, score=[-1.0] * 4)}
-    with pytest.raises(TaskError, match=r"all 4 scores of the test split are -1 \(from stsb test, row 1\)"):
-        load_task("stsb")
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [

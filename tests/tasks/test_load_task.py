@@ -133,11 +133,6 @@ def test_one_file_is_split_by_ratio(tmp_path):
     assert task.digest != load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=4).digest
 
 
-def test_a_folder_with_one_file(tmp_path):
-    write_csv(tmp_path / "pairs.csv", rows(60))
-    assert sizes(load_task(str(tmp_path))) == (48, 6, 6)
-
-
 @pytest.mark.parametrize("names", [("en-train", "de-train"), ("a", "b"), ("dev", "test")])
 def test_an_ambiguous_folder_lists_its_files(tmp_path, names):
     for name in names:
@@ -166,12 +161,6 @@ def test_empty_cells_are_told_at_once(tmp_path):
         "...)",
         f"{train}: left out 1 row without column 0 and column 1 and column 2",
     )
-
-
-def test_a_given_range_goes_before_the_data(tmp_path):
-    task = load_task(write_csv(tmp_path / "a.csv", rows(60)), score_range=(0, 10))
-    assert (task.score_range, max(task.train.targets)) == ((0, 10), 0.5)
-    assert task.notes[-1] == "read as sts; scaled scores from 0 .. 10 to 0 .. 1, the given range"
 
 
 def test_the_range_is_that_of_all_splits(tmp_path):
@@ -249,14 +238,3 @@ def test_sts_benchmark(shared_data, name, left):
 def test_files_of_other_tasks(shared_data, source, columns, expected, score_range):
     task = load_task(shared_data / source, columns=columns)
     assert (sizes(task), task.score_range) == (expected, score_range)
-
-
-def test_texts_of_a_pair_table_are_its_sentences(tmp_path):
-    file = tmp_path / "pairs.csv"
-    file.write_text("s1,s2,score\na,b,1\nc,d,2\n")
-    for columns in (None, "0,1", "s1,s2"):
-        assert load_texts(file, columns=columns).texts == ("a", "b", "c", "d")
-    file.write_text("id,left,right,points\n1,a,b,1\n2,c,d,2\n")
-    assert load_texts(file, columns="1,2").texts == ("a", "b", "c", "d")
-    with pytest.raises(TaskError, match="cannot tell which columns are the texts"):
-        load_texts(file)

@@ -93,19 +93,6 @@ def test_rows_drawn_from_a_large_data_set_are_counted_alone(monkeypatch):
         load_task(large)
 
 
-@pytest.mark.parametrize("columns", [pandas.Index(["s2", "s1", "score"]), np.array(["s2", "s1", "score"])])
-def test_columns_as_an_array(columns):
-    expected = load_task(pandas.DataFrame(COLUMNS), columns="s2,s1,score")
-    assert load_task(pandas.DataFrame(COLUMNS), columns=columns).digest == expected.digest
-
-
-def test_texts_of_a_data_set():
-    data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
-    file = load_texts(data, columns="body", groups="from")
-    assert (file.name, file.texts, file.groups) == ("data", ("a", "b"), ("x", "y"))
-    assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")
-
-
 def test_no_library_is_loaded():
     code = (
         "import sys, layerprobe as lp; lp.load_task([(f'a {i}', f'b {i}', i % 5 / 2) for i in range(60)]);"

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.quality import DataQuality, task_quality, text_quality
+from layerprobe.tasks.quality import DataQuality, task_quality
 from tests.tasks.test_load_task import rows
 
 TOKENS = DataQuality(
@@ -26,10 +26,6 @@ def test_a_task_is_counted():
     assert (quality.n_texts, quality.n, quality.copies, quality.in_train) == (6 + 8 + 6, 13, 2, 2)
     assert quality.warnings == ("2 of 13 are copies of earlier ones",)
     assert [row["value"] for row in quality.table.records()] == ["20", "2", "2"]
-
-
-def test_copies_of_texts_are_counted():
-    assert text_quality(["a", "b", "a"]) == DataQuality(n_texts=2, n=3, copies=1)
 
 
 @pytest.mark.parametrize(

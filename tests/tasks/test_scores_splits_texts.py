@@ -115,17 +115,6 @@ def test_all_that_is_left_is_test():
         resplit(task, train=42, validation=10)
 
 
-def test_single_texts_are_split_again():
-    single = Examples(first=("a", "b", "c"), second=None, targets=(0.0, 1.0, 0.0))
-    more = Examples(first=("d", "e", "a"), second=None, targets=(0.0, 1.0, 0.0))
-    task = Task(name="t", kind="classification", train=single, validation=more, test=more, labels=("no", "yes"))
-    again = resplit(task, train=3, validation=2)
-    assert again.train.second is None
-    parts = (again.train, again.validation, again.test)
-    assert sum(len(part) for part in parts) == 9
-    assert not set(again.train.first) & set(again.test.first)
-
-
 def test_single_texts_are_drawn_and_no_split_is_left_empty():
     single = Examples(first=("a", "b", "c"), second=None, targets=(0.0, 1.0, 0.0))
     task = Task(name="t", kind="classification", train=single, validation=single, test=single, labels=("no", "yes"))

@@ -1,10 +1,8 @@
 """One class in several spellings: the classes stay separate, and one line says so, with counts."""
 
-import unicodedata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -61,11 +59,6 @@ def test_targets_of_probe_are_warned_of_too(first: Any, second: Any) -> None:
     assert note.startswith("2 classes may be spellings of 1: ")
 
 
-def test_true_among_numbers_is_no_1_in_silence() -> None:
-    labels = np.array([True, 1, False, 0] * (N // 4), dtype=object)
-    assert "4 classes may be spellings of 2" in as_targets(labels, N).remarks[0]
-
-
 @pytest.mark.parametrize(("first", "second"), SEPARATE)
 def test_what_is_no_spelling_is_not_said(first: str, second: str) -> None:
     assert spelled_alike({first: 3, second: 2}) == ()
@@ -83,9 +76,3 @@ def test_tags_are_said_too(tmp_path: Path) -> None:
 def test_a_label_of_another_spelling_in_the_test_split_says_so() -> None:
     with pytest.raises(TaskError, match=r"'Yes' .*the train split has no, yes; 2 classes may be spellings of 1"):
         lp.load_task(frame("yes", "no"), test=frame("Yes", "no"), kind="classification")
-
-
-def test_forms_of_unicode_that_look_alike_are_escaped() -> None:
-    composed, decomposed = unicodedata.normalize("NFC", "e\u0301"), "e\u0301"
-    (warning,) = spelled_alike({composed: 2, decomposed: 1})
-    assert r"'\u00e9' (2), 'e\u0301' (1)".replace(r"\u00e9", composed) in warning
