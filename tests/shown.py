@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -55,9 +56,19 @@ def assert_shows_itself(result: Shown, folder: Path) -> str:
     assert without_folders(result.table.csv()) == json.loads(_script(page, "table"))
     assert f"<h1>{without_folders(typeset(html.escape(words.headline(conclusion))))}</h1>" in page
     assert typeset(str(table_of(result.table))) in page, "the page shows the table that it offers"
-    assert [*json.loads(_script(page, "figures"))] == [f"figure-{n}" for n in range(1, len(drawn) + 1)]
+    names = [f"figure-{n}" for n in range(1, len(drawn) + 1)]
+    assert [*json.loads(_script(page, "figures"))] == names
+    assert re.findall(r'id="plot-(figure-\d+)"[^>]* role="group" aria-label="[^"]{20,}"', page) == names
+    assert_one_spelling(body)
     assert read_result(to_json(result)) == result, "it reads back without its type"
     return page
+
+
+def assert_one_spelling(body: str) -> None:
+    """A percentage has a space that does not break, and a minus is U+2212, but in code."""
+    text = re.sub(r"<(script|style|pre|code)\b.*?</\1>|<[^>]*>", " ", body, flags=re.DOTALL)
+    assert not re.search(r"\d ?%(?![\w{(])", text)
+    assert not re.search(r"(?<![\w.\-])-(?=\d)| x 100", text)
 
 
 def _script(text: str, name: str) -> str:

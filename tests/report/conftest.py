@@ -16,8 +16,6 @@ from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, Protocol, 
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import Decline, DropPrediction
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
-from layerprobe.results.document import render
-from layerprobe.results.shown import Shown
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.plan import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
@@ -26,7 +24,6 @@ from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding, MadeRun, Weights
-from tests.few import few
 
 from .similarities import with_intervals
 
@@ -47,21 +44,10 @@ class Pair:
         return Comparisons(comparisons=(self.comparison, *self.further))
 
 
-_RENDERED: dict[int, tuple[Shown, str]] = {}
-
-
 def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval | None:
     """Return the mean of values by seed, with given ends of its interval; None for one seed."""
     error = crossed(values, None)
     return None if error is None else dataclasses.replace(error, interval=ends)
-
-
-def rendered(result: Shown) -> str:
-    """Return the page of a result as HTML, made once for each of the last dozen, which never change."""
-    _RENDERED[id(result)] = _RENDERED.pop(id(result), None) or (result, render(result, plotly="cdn"))
-    if len(_RENDERED) > 12:
-        del _RENDERED[next(iter(_RENDERED))]
-    return _RENDERED[id(result)][1]
 
 
 def model(name: str, n_blocks: int) -> ModelDescription:
@@ -358,43 +344,27 @@ def _hostile() -> Pair:
     return pair(name=HOSTILE, reference=f"{HOSTILE} </script>")
 
 
-def _of_25() -> Pair:
-    return pair(n_blocks=24, reference_blocks=12, drop=(20, 21, 22, 23, 24), recommended=19)
-
-
 PAIRS: dict[str, Callable[[], Pair]] = {
     "plain": functools.cache(pair),
-    "no drop": functools.cache(lambda: pair(drop=(), recommended=12)),
     "hostile": functools.cache(_hostile),
     "hostile intervals": functools.cache(
         lambda: with_intervals(_hostile(), (f"{HOSTILE} 2", f"{HOSTILE} 3"), (f"{HOSTILE} caution",))
     ),
-    "shallow reference": functools.cache(lambda: pair(reference_blocks=6)),
     "intervals": functools.cache(_measured),
-    "25 layers": functools.cache(lambda: with_intervals(_of_25(), ("roberta-base",))),
 }
 _MAKERS: dict[str, Callable[[], Finding]] = {
     "found": lambda: found(
         pair(drop=(4, 5, 6, 7, 8, 9, 10, 11, 12), recommended=3), failures=("206 duplicate texts were removed.",)
     ),
-    "found as expected": lambda: found(pair(), n_folds=1, tolerance=1.0),
     "found alone": lambda: found(pair(), compared=False, tested=False),
     "found hostile": lambda: found(PAIRS["hostile intervals"](), failures=(HOSTILE,)),
     "found, no drop": lambda: found(pair(drop=(), recommended=12), peak=12),
     "found in one run": lambda: found(_measured(), tuned=((5, 0),), tested=False, peak=5),
-    "25 layers": lambda: found(PAIRS["25 layers"](), tuned=((19, 0), (24, 0))),
     "tiny": lambda: found(
         pair(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2), tuned=((1, 0), (2, 0), (3, 0)), peak=2
     ),
 }
 FINDINGS: dict[str, Callable[[], Finding]] = {kind: functools.cache(make) for kind, make in _MAKERS.items()}
-USUAL = ("25 layers", "found as expected", "found hostile", "tiny")
-"""The findings that every test of pages takes in `make test`; the rest in `make test-slow`."""
-
-
-@pytest.fixture(params=few(sorted(FINDINGS), lambda kind: kind in USUAL))
-def any_finding(request: pytest.FixtureRequest) -> Finding:
-    return FINDINGS[request.param]()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import gzip
 import json
 import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,28 +153,28 @@ def test_of_many_items_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_items_stay_in_memory() -> None:
     result = scores_with(source(task_of("sts", GOLD), NOISY))
+    assert result.explore()._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
     assert "item_source" not in result.to_json()
-    assert read_result(result.to_json()) == result
+    read = read_result(result.to_json())
+    assert read == result
     assert pickle.loads(pickle.dumps(result)).item_source is None  # noqa: S301
     assert copy.copy(result).item_source is result.item_source
     with pytest.raises(DataError, match="expected a Scores computed in this process from one task"):
-        read_result(result.to_json()).explore()
-    assert 'id="items"' not in render(read_result(result.to_json()), plotly="cdn")
+        read.explore()
+    assert 'id="items"' not in render(read, plotly="cdn")
 
 
-def test_a_notebook_has_the_page_in_a_frame() -> None:
-    frame = scores_with(source(task_of("sts", GOLD), NOISY)).explore()
-    shown = frame._repr_html_()
-    assert shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
-    assert 'sandbox="allow-scripts allow-downloads"' in shown
-    assert repr(frame).startswith("<Markup of ")
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """One encoder of a few blocks, and its cache."""
+    folder = tmp_path_factory.mktemp("models")
+    return Model(save_tiny("bert", folder / "bert"), cache_dir=folder / "cache")
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification", "entities", "retrieval", "triplets"])
-def test_outputs_are_those_that_were_scored(kind: str, tmp_path: Path) -> None:
-    model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
+def test_outputs_are_those_that_were_scored(kind: str, tiny: Model) -> None:
     task = toy_task_of(kind)
-    item_source = score(model, task).item_source
+    item_source = score(tiny, task).item_source
     (group,) = item_source.groups
     for (outputs, threshold), value in zip(group.outputs(), group.scores, strict=True):
         arguments = () if threshold is None else (threshold,)
@@ -184,13 +183,6 @@ def test_outputs_are_those_that_were_scored(kind: str, tmp_path: Path) -> None:
     assert explored is item_source.explored()
     assert len(explored.groups[0].places[0]) == (2 if explored.form != "ranks" and KINDS[kind].pairs else 1)
     assert all((errors >= 0).all() and (errors <= 100).all() for errors in explored.groups[0].errors)
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """One encoder of a few blocks, and its cache."""
-    folder = tmp_path_factory.mktemp("models")
-    return Model(save_tiny("bert", folder / "bert"), cache_dir=folder / "cache")
 
 
 def test_a_search_shows_its_runs_beside_the_untrained_model(tiny: Model) -> None:
