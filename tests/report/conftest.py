@@ -80,21 +80,6 @@ def cka_map(diagonal: Sequence[float], columns: int) -> SimilarityMap:
     return SimilarityMap(measure=CKA(), values=values, n_samples=2552)
 
 
-def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcome:
-    half = (seeds - 1) / 2
-    scores = tuple(round(mean + 0.7 * (seed - half) + (0.3 if seed % 2 else -0.1), 2) for seed in range(seeds))
-    mean, std = sum(scores) / seeds, statistics.stdev(scores) if seeds > 1 else 0.0
-    return LayerOutcome(
-        layer=layer,
-        parameters=parameters,
-        seeds=tuple(range(seeds)),
-        primary="spearman",
-        test={"spearman": scores},
-        validation={"spearman": tuple(score + 4.0 for score in scores)},
-        error=over_seeds(scores, (mean - 1.24 * std, mean + 1.24 * std)),
-    )
-
-
 def pair(
     n_blocks: int = 12,
     reference_blocks: int = 12,

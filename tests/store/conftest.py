@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,24 +55,6 @@ def problems(store: Store) -> tuple[str, ...]:
         except StoreError as error:
             found.append(str(error))
     return tuple(found)
-
-
-@pytest.fixture(scope="session", name="key_of")
-def key_of_fixture() -> Callable[..., StoreKey]:
-    """A key for texts."""
-    return key_of
-
-
-@pytest.fixture(scope="session", name="values_of")
-def values_of_fixture() -> Callable[..., np.ndarray]:
-    """The embeddings that belong to texts, shape (3, texts, 4)."""
-    return values_of
-
-
-@pytest.fixture(scope="session", name="fill")
-def fill_fixture() -> Callable[..., StoredEmbeddings]:
-    """Writes what is pending."""
-    return fill
 
 
 @pytest.fixture

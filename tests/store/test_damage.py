@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.errors import DamagedStoreError, DataError, FormatError, StoreError
 from layerprobe.store.manifest import SAMPLES, read_manifest, stored_file, write_manifest
-from tests.store.conftest import problems
+from tests.store.conftest import fill, key_of, problems, values_of
 
 SHARD = "shard-00001-of-00003.safetensors"
 
@@ -65,7 +65,7 @@ def vouch_for(path) -> None:
         (flip, "its checksum does not match the recorded one"),
     ],
 )
-def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_of, name, damage, problem):
+def test_a_damaged_file_is_named_and_redone(store, texts, name, damage, problem):
     path = fill(store, texts).directory / name
     damage(path)
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_o
 
 
 @pytest.mark.parametrize("damage", [garble_header, other_shape, outside])
-def test_a_garbled_header_is_seen_on_opening(store, texts, fill, key_of, damage):
+def test_a_garbled_header_is_seen_on_opening(store, texts, damage):
     path = fill(store, texts).directory / SHARD
     damage(path)
     vouch_for(path)
@@ -105,7 +105,7 @@ def edited(**changes):
         edited(checksum=[]),
     ],
 )
-def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fill, key_of, values_of, edit, caplog):
+def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, edit, caplog):
     path = fill(store, texts).directory / "manifest.json"
     path.write_text(edit(path.read_text()))
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fi
     np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
 
 
-def test_the_manifest_of_another_entry_is_refused(store, texts, fill, key_of):
+def test_the_manifest_of_another_entry_is_refused(store, texts):
     first, second = fill(store, texts), fill(store, texts, pooling="cls")
     (second.directory / "manifest.json").write_bytes((first.directory / "manifest.json").read_bytes())
     with pytest.raises(
@@ -132,7 +132,7 @@ def test_the_manifest_of_another_entry_is_refused(store, texts, fill, key_of):
 
 
 @pytest.mark.parametrize(("written", "message"), [(None, "an older .*: delete it"), (99, "a newer .*: upgrade")])
-def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, texts, fill, key_of, written, message):
+def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, texts, written, message):
     path = fill(store, texts).directory / "manifest.json"
     manifest = json.loads(path.read_text())
     checksum = {name: value for name, value in manifest["checksum"].items() if name != "format"}
@@ -146,7 +146,7 @@ def test_another_format_is_refused_and_left_alone_until_it_is_pruned(store, text
     assert fill(store, texts).n_layers == 3
 
 
-def test_an_entry_of_another_shape_is_refused(store, texts, fill, key_of):
+def test_an_entry_of_another_shape_is_refused(store, texts):
     fill(store, texts)
     with (
         pytest.raises(StoreError, match=r"begun with \(5, 3, 4\) as rows, layers and width, now \(5, 3, 6\)"),
@@ -165,7 +165,7 @@ def to_itself(path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
 @pytest.mark.parametrize("plant", [to_pipe, to_itself, Path.mkdir, Path.exists])
-def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts, fill, plant):
+def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts, plant):
     stored = fill(store, texts)
     rows = stored.rows(0)
     for name in (SHARD, SAMPLES):
@@ -188,7 +188,7 @@ def test_a_pipe_in_the_place_of_what_runs_are_of_is_not_waited_for(store):
     assert entry.origin == ("", "")
 
 
-def test_too_many_open_files_are_no_damage(store, texts, fill, monkeypatch):
+def test_too_many_open_files_are_no_damage(store, texts, monkeypatch):
     entry = fill(store, texts)
 
     def fail(*arguments, **options):
@@ -200,7 +200,7 @@ def test_too_many_open_files_are_no_damage(store, texts, fill, monkeypatch):
     assert not isinstance(raised.value, DamagedStoreError)
 
 
-def test_a_shard_that_changes_after_opening_is_named(store, texts, fill):
+def test_a_shard_that_changes_after_opening_is_named(store, texts):
     """Before its numbers are used, so that no error about numbers hides what is wrong with the store."""
     stored = fill(store, texts)
     np.testing.assert_array_equal(stored.layer(0), stored.layer(0))
@@ -211,7 +211,7 @@ def test_a_shard_that_changes_after_opening_is_named(store, texts, fill):
             read(2)
 
 
-def test_sizes_that_imply_too_many_shards_are_refused_before_they_are_counted(store, texts, fill):
+def test_sizes_that_imply_too_many_shards_are_refused_before_they_are_counted(store, texts):
     manifest = fill(store, texts).manifest
     with pytest.raises(DataError, match="its sizes imply 500,000,000,000 shards, of at most 100,000"):
         dataclasses.replace(manifest, n_rows=10**12)

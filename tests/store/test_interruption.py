@@ -13,7 +13,7 @@ import pytest
 from layerprobe.errors import StoreError
 from layerprobe.files import atomic as files
 from layerprobe.store.store import Store
-from tests.store.conftest import problems
+from tests.store.conftest import fill, key_of, problems, values_of
 
 # Writes shards until it is killed or done; says each on stdout.
 SCRIPT = """
@@ -44,7 +44,7 @@ def shard_bytes(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*.safetensors")}
 
 
-def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path, store, fill, key_of):
+def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path, store):
     with writing(tmp_path / "killed", pause=0.2) as process:
         assert process.stdout is not None
         for _ in range(4):  # begun and three shards
@@ -67,7 +67,7 @@ def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path, store, fill, key
 
 
 @pytest.mark.slow
-def test_two_processes_write_one_entry_once(tmp_path, values_of, key_of):
+def test_two_processes_write_one_entry_once(tmp_path):
     with writing(tmp_path, pause=0.5) as first:  # the second one needs some seconds to begin, on busy cores
         assert first.stdout is not None
         assert first.stdout.readline() == "begun 6\n"
@@ -93,7 +93,7 @@ def test_prune_leaves_alone_what_is_being_written(tmp_path, caplog):
     assert "is being written: not removed" in caplog.text
 
 
-def test_an_exception_in_the_writer_keeps_whole_shards(store, texts, fill, key_of, values_of):
+def test_an_exception_in_the_writer_keeps_whole_shards(store, texts):
     def interrupted():
         with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
             writer.write(1, values_of(texts)[:, 2:4])
@@ -114,7 +114,7 @@ def test_an_exception_in_the_writer_keeps_whole_shards(store, texts, fill, key_o
         (errno.EIO, "Input/output error: check the disk"),
     ],
 )
-def test_a_full_disk_leaves_nothing_half_written(store, texts, fill, key_of, values_of, monkeypatch, number, advice):
+def test_a_full_disk_leaves_nothing_half_written(store, texts, monkeypatch, number, advice):
     def full(_: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_nothing_half_written(store, texts, fill, key_of, val
     np.testing.assert_array_equal(fill(store, texts).layer(0), values_of(texts)[0])
 
 
-def test_a_shard_that_the_manifest_does_not_know_is_written_again(store, texts, fill, values_of):
+def test_a_shard_that_the_manifest_does_not_know_is_written_again(store, texts):
     directory = fill(store, texts).directory
     manifest = json.loads((directory / "manifest.json").read_text())
     (directory / "manifest.json").write_text(
@@ -147,13 +147,13 @@ def test_a_shard_that_the_manifest_does_not_know_is_written_again(store, texts, 
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser writes everywhere")
-def test_a_folder_without_permission(tmp_path, texts, fill):
+def test_a_folder_without_permission(tmp_path, texts):
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match=r"Permission denied: choose another folder with --cache-dir"):
         fill(Store(tmp_path / "cache"), texts)
 
 
-def test_a_read_only_store_can_be_read(store, texts, fill, key_of, monkeypatch, caplog):
+def test_a_read_only_store_can_be_read(store, texts, monkeypatch, caplog):
     fill(store, texts)
 
     def denied(*_, **__):

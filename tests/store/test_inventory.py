@@ -7,21 +7,21 @@ import pytest
 
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.atomic import locked
-from tests.store.conftest import problems
+from tests.store.conftest import fill, key_of, problems
 
 DAY = 86400
 
 
-def begin(store, key_of, texts, **fields) -> str:
+def begin(store, texts, **fields) -> str:
     key = key_of(texts, **fields)
     with store.writer(key, texts=texts, n_layers=3, width=4):
         return key.fingerprint
 
 
-def test_entries_say_what_is_there(store, texts, fill, key_of):
+def test_entries_say_what_is_there(store, texts):
     assert store.entries() == []
     stored = fill(store, texts)
-    partial = begin(store, key_of, texts, pooling="cls")
+    partial = begin(store, texts, pooling="cls")
     (store.root / "embeddings" / "notes").mkdir()
     by_state = {entry.state: entry for entry in store.entries()}
     assert set(by_state) == {"complete", "partial"}
@@ -33,7 +33,7 @@ def test_entries_say_what_is_there(store, texts, fill, key_of):
     assert by_state["partial"].fingerprint == partial
 
 
-def test_an_entry_without_manifest_is_partial(store, texts, fill, key_of):
+def test_an_entry_without_manifest_is_partial(store, texts):
     directory = fill(store, texts).directory
     (directory / "manifest.json").unlink()
     assert store.open(key_of(texts)) is None
@@ -41,9 +41,9 @@ def test_an_entry_without_manifest_is_partial(store, texts, fill, key_of):
     assert problems(store) == ()
 
 
-def test_prune_by_condition(store, texts, fill, key_of):
+def test_prune_by_condition(store, texts):
     old, new = fill(store, texts), fill(store, texts, pooling="max")
-    partial = begin(store, key_of, texts, pooling="cls")
+    partial = begin(store, texts, pooling="cls")
     os.utime(old.directory, (0, time.time() - 10 * DAY))
     sizes = {entry.fingerprint: entry.bytes for entry in store.entries()}
 
@@ -60,7 +60,7 @@ def test_prune_by_condition(store, texts, fill, key_of):
     assert store.entries() == []
 
 
-def test_prune_everything_takes_results_too(store, texts, fill):
+def test_prune_everything_takes_results_too(store, texts):
     fill(store, texts)
     store.save_result("study", "k", {"x": 1})
     size = store.entries()[0].bytes + (store.root / "results" / "study" / "k.json").stat().st_size
@@ -83,7 +83,7 @@ def test_prune_leaves_what_is_no_result(store):
     assert not damaged.exists()
 
 
-def test_runs_are_listed_with_all_else_and_removed_when_asked(store, texts, fill):
+def test_runs_are_listed_with_all_else_and_removed_when_asked(store, texts):
     fill(store, texts)
     folder = store.root / "runs" / ("a" * 32)
     for name in ("layer-001-seed-0", "layer-002-seed-0"):
@@ -115,7 +115,7 @@ def test_prune_wants_a_clear_condition(store, conditions):
 
 
 @pytest.mark.parametrize("fingerprint", ["0" * 32, "..", ""])
-def test_unknown_entries_are_named(store, texts, fill, fingerprint):
+def test_unknown_entries_are_named(store, texts, fingerprint):
     fill(store, texts)
     with pytest.raises(StoreError, match=f"no entry '{fingerprint}'"):
         store.prune(fingerprint=fingerprint)
@@ -172,7 +172,7 @@ def test_results_are_never_half_written(store):
 
 
 @pytest.fixture
-def unreadable(store, texts, fill, monkeypatch):
+def unreadable(store, texts, monkeypatch):
     """The entry of another user, who lets nobody read it; tests may run as root, who reads all."""
     mine, theirs = fill(store, texts), fill(store, texts, pooling="max").directory
     scandir = os.scandir

@@ -4,7 +4,7 @@ import pytest
 
 from layerprobe.errors import StoreError
 from layerprobe.store.store import Store
-from tests.store.conftest import problems
+from tests.store.conftest import fill, key_of, problems
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_an_entry_that_is_a_link_is_refused(store, texts, fill, key_of, outside, caplog):
+def test_an_entry_that_is_a_link_is_refused(store, texts, outside, caplog):
     before = content(outside)
     directory = store.root / "embeddings" / key_of(texts).fingerprint
     directory.parent.mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_an_entry_that_is_a_link_is_refused(store, texts, fill, key_of, outside,
 
 
 @pytest.mark.parametrize("name", ["embeddings", "results", "locks"])
-def test_a_folder_of_the_store_that_is_a_link_is_refused(store, texts, fill, outside, name):
+def test_a_folder_of_the_store_that_is_a_link_is_refused(store, texts, outside, name):
     before = content(outside)
     store.root.mkdir()
     (store.root / name).symlink_to(outside, target_is_directory=True)
@@ -56,7 +56,7 @@ def test_a_folder_of_the_store_that_is_a_link_is_refused(store, texts, fill, out
     assert content(outside) == before
 
 
-def test_a_file_that_is_a_link_is_made_again_and_not_written_through(store, texts, fill, key_of, outside, caplog):
+def test_a_file_that_is_a_link_is_made_again_and_not_written_through(store, texts, outside, caplog):
     directory = fill(store, texts).directory
     for name in ("shard-00001-of-00003.safetensors", "samples.json"):
         (directory / name).rename(outside / name)
@@ -70,7 +70,7 @@ def test_a_file_that_is_a_link_is_made_again_and_not_written_through(store, text
     assert not any(path.is_symlink() for path in directory.iterdir())
 
 
-def test_the_root_may_be_a_link_and_so_may_what_it_lies_in(tmp_path, texts, fill, key_of):
+def test_the_root_may_be_a_link_and_so_may_what_it_lies_in(tmp_path, texts):
     (tmp_path / "disk" / "cache").mkdir(parents=True)
     (tmp_path / "home").symlink_to(tmp_path / "disk", target_is_directory=True)
     (tmp_path / "link").symlink_to(tmp_path / "home" / "cache", target_is_directory=True)

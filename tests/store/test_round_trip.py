@@ -17,12 +17,12 @@ from layerprobe.files.atomic import file_sha256
 from layerprobe.files.serialisation import from_dict
 from layerprobe.store.manifest import Manifest, sample_ids, write_manifest
 from layerprobe.store.store import Store
-from tests.store.conftest import ids_of, problems
+from tests.store.conftest import fill, ids_of, key_of, problems, values_of
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_what_was_written_comes_back(key_of, data):
+def test_what_was_written_comes_back(data):
     texts = data.draw(st.lists(st.text(st.characters()), min_size=1, max_size=7, unique=True))
     n_layers, width, rows = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 8)))
     finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -47,7 +47,7 @@ def test_what_was_written_comes_back(key_of, data):
 @pytest.mark.parametrize(
     "description", [{}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}}]
 )
-def test_any_description_comes_back(store, texts, key_of, description):
+def test_any_description_comes_back(store, texts, description):
     key = key_of(texts, model="caf\udce9")  # a folder whose name is no UTF-8
     with store.writer(key, texts=texts, n_layers=3, width=4, description=description):
         pass
@@ -58,7 +58,7 @@ def test_any_description_comes_back(store, texts, key_of, description):
 
 
 @pytest.mark.parametrize(("rows", "mapped"), [(5, True), (2, False)])
-def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, fill, rows, mapped):
+def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, rows, mapped):
     layer = fill(Store(tmp_path, rows_per_shard=rows), texts).layer(1)
     assert isinstance(layer, np.memmap) is mapped
     assert layer.dtype == np.float32
@@ -67,13 +67,13 @@ def test_layers_are_read_only_and_a_single_shard_is_mapped(tmp_path, texts, fill
 
 
 @pytest.mark.parametrize("layer", [-4, 3])
-def test_there_are_no_other_layers(store, texts, fill, layer):
+def test_there_are_no_other_layers(store, texts, layer):
     with pytest.raises(DataError, match=f"expected layers from 0 to 2 of the model, got {layer}"):
         fill(store, texts).layer(layer)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 100])
-def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
+def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, rows):
     stored = fill(Store(tmp_path, rows_per_shard=rows), texts)
     layer, whole = stored.rows(1), np.array(stored.layer(1))
     assert (layer.shape, layer.dtype, len(layer)) == (whole.shape, whole.dtype, len(whole))
@@ -87,7 +87,7 @@ def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
 @pytest.mark.parametrize(
     ("n_layers", "width", "rows"), [(13, 768, 1680), (1, 1, 65536), (200, 100_000, 256), (37, 1024, 442)]
 )
-def test_shards_have_about_64_mib(tmp_path, monkeypatch, key_of, n_layers, width, rows):
+def test_shards_have_about_64_mib(tmp_path, monkeypatch, n_layers, width, rows):
     monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=2**60))
     store, texts = Store(tmp_path), [str(i) for i in range(70_000)]
     with store.writer(key_of(texts), texts=texts, n_layers=n_layers, width=width) as writer:
@@ -95,7 +95,7 @@ def test_shards_have_about_64_mib(tmp_path, monkeypatch, key_of, n_layers, width
         assert writer.pending[-1][2] == 70_000
 
 
-def test_every_field_of_the_key_counts(store, texts, fill, key_of):
+def test_every_field_of_the_key_counts(store, texts):
     fill(store, texts)
     key = key_of(texts)
     for field in dataclasses.fields(key):
@@ -107,7 +107,7 @@ def test_every_field_of_the_key_counts(store, texts, fill, key_of):
     assert re.fullmatch("[0-9a-f]{32}", key.fingerprint)
 
 
-def test_what_is_pending_is_not_finished(store, texts, key_of):
+def test_what_is_pending_is_not_finished(store, texts):
     with (
         store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer,
         pytest.raises(DataError, match="it is marked complete but lacks shards"),
@@ -136,7 +136,7 @@ def test_a_user_without_a_home_is_told_to_choose_a_folder(monkeypatch, tmp_path)
     assert Store(tmp_path).root == tmp_path
 
 
-def test_what_was_opened_stays_readable_in_another_working_directory(texts, fill, values_of, monkeypatch, tmp_path):
+def test_what_was_opened_stays_readable_in_another_working_directory(texts, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     stored = fill(Store("cache"), texts)
     (tmp_path / "elsewhere").mkdir()
@@ -144,7 +144,7 @@ def test_what_was_opened_stays_readable_in_another_working_directory(texts, fill
     np.testing.assert_array_equal(stored.layer(0), values_of(texts)[0])
 
 
-def test_float16_is_half_the_size_and_rounded_once(store, texts, fill, values_of, key_of):
+def test_float16_is_half_the_size_and_rounded_once(store, texts):
     full, half = fill(store, texts), fill(store, texts, store_dtype="float16")
     assert full.directory != half.directory
     tensors = [sum(array.nbytes for array in load_file(path).values()) for path in shards_of(half)]
@@ -167,7 +167,7 @@ def shards_of(stored):
     return sorted(stored.directory.glob("*.safetensors"))
 
 
-def test_a_header_of_another_dtype_is_damage(store, texts, fill, key_of):
+def test_a_header_of_another_dtype_is_damage(store, texts):
     full, half = fill(store, texts), fill(store, texts, store_dtype="float16")
     manifest = json.loads((half.directory / "manifest.json").read_text())
     for path, file in zip(shards_of(full), manifest["shards"], strict=True):
@@ -178,7 +178,7 @@ def test_a_header_of_another_dtype_is_damage(store, texts, fill, key_of):
         store.open(key_of(texts, store_dtype="float16"))
 
 
-def test_a_value_beyond_float16_is_refused_and_not_made_infinite(store, texts, key_of, values_of):
+def test_a_value_beyond_float16_is_refused_and_not_made_infinite(store, texts):
     values = values_of(texts)
     values[2, 1, 3] = -65_520  # the first that is rounded to infinity
     with store.writer(key_of(texts, store_dtype="float16"), texts=texts, n_layers=3, width=4) as writer:
@@ -189,7 +189,7 @@ def test_a_value_beyond_float16_is_refused_and_not_made_infinite(store, texts, k
         assert len(writer.pending) == 2
 
 
-def test_what_the_disk_has_no_room_for_is_not_begun(store, texts, fill, key_of, monkeypatch):
+def test_what_the_disk_has_no_room_for_is_not_begun(store, texts, monkeypatch):
     needed = 5 * (3 * 4 * 4 + 20)
     assert store.room(key_of(texts), n_rows=5, n_layers=3, width=4)[0] == needed
     monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=needed - 1))
@@ -204,7 +204,7 @@ def test_what_the_disk_has_no_room_for_is_not_begun(store, texts, fill, key_of, 
     assert fill(store, texts, store_dtype="float16").manifest.complete
 
 
-def test_texts_that_were_cut_are_counted_by_shard(store, texts, key_of, values_of):
+def test_texts_that_were_cut_are_counted_by_shard(store, texts):
     def write(counts):
         with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
             for index, start, stop in writer.pending:
@@ -218,7 +218,7 @@ def test_texts_that_were_cut_are_counted_by_shard(store, texts, key_of, values_o
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's list of open files")
-def test_many_shards_are_not_open_at_a_time(store, fill, values_of):
+def test_many_shards_are_not_open_at_a_time(store):
     texts = [str(i) for i in range(80)]
     stored = fill(store, texts)
     before = len(list(Path("/proc/self/fd").iterdir()))
