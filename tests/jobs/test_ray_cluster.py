@@ -1,5 +1,6 @@
 """Jobs on a Ray cluster: several nodes on this machine, which are killed, full, or see other files."""
 
+import os
 import random
 import signal
 import socket
@@ -24,15 +25,36 @@ from layerprobe.versions import __version__
 from tests.finetuning import tiny
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
-from tests.jobs.ray_nodes import Nodes, nodes
 from tests.jobs.test_processes import until
 from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import LETTERS, toy_task
 
 pytest.importorskip("ray")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 ROOT = Path(__file__).parents[2]
+STORE = 80 * 2**20
 # Ray opens sockets and processes that it closes when its process ends
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Nodes:
+    """A head and another node on this machine, of a processor each."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes: list[Any] = [self.add()]
+        self.address = str(self.cluster.address)
+
+    def add(self) -> Any:
+        return self.cluster.add_node(wait=False, object_store_memory=STORE, num_cpus=1)
+
+    def kill(self, number: int) -> None:
+        """Kill a node with all its processes, and begin another in its place."""
+        self.cluster.remove_node(self.nodes[number], allow_graceful=False)
+        self.nodes[number] = self.add()
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +62,11 @@ def cluster() -> Iterator[Nodes]:
     """A head and a node, and this process connected, which costs seconds each time."""
     import ray
 
-    with nodes(1) as begun:
-        ray.init(address=begun.address, log_to_driver=False, logging_level="error")
-        yield begun
+    begun = Nodes()
+    ray.init(address=begun.address, log_to_driver=False, logging_level="error")
+    yield begun
+    ray.shutdown()
+    begun.cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
