@@ -15,9 +15,7 @@ import layerprobe as lp
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import atomic as files
 from layerprobe.files.atomic import file_sha256, locked, problem_with, remove_leftovers, write_whole
-from layerprobe.lab.pretraining.run import ADAPTED
 from layerprobe.readings.reading import LayerCurve
-from layerprobe.store.store import Store
 
 CURVE = LayerCurve(values=(3.0, 1.0, 2.0))
 
@@ -191,17 +189,6 @@ def test_a_checksum_is_remembered_while_nothing_writes_to_the_file(
     os.utime(path, ns=times)
     assert files.known_sha256(path) == file_sha256(path)
     assert len(read) == 4
-
-
-NOWHERE = "~nobody-of-that-name"
-
-
-def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
-        assert ADAPTED.check(written) == (meant, None)
-        assert Store(written).root.absolute() == meant
 
 
 @pytest.mark.skipif(os.name == "nt", reason="directories are not synced there")

@@ -38,10 +38,6 @@ def test_formulas_become_texts_in_cells_headers_and_tuples(formula: str) -> None
     assert rows(text) == [[tamed, "b"], [tamed, "b"], [f"{tamed} c", "b"]]
 
 
-def test_a_line_end_in_a_text_begins_no_row() -> None:
-    assert rows(csv_text(("a", "b"), [("x\r=1+1", "y\r\n=1")])) == [["a", "b"], ["x\n=1+1", "y\n=1"]]
-
-
 @pytest.mark.parametrize("number", ["-3", "+0.5", "-.5e-7", "-1.", "12"])
 def test_numbers_in_words_stay(number: str) -> None:
     assert csv_text(("a",), [(number,)]) == f"a\n{number}\n"

@@ -3,7 +3,6 @@
 python -m tests.results.test_words writes `words.txt`: what a terminal and a page say of every case.
 """
 
-import ast
 import html
 import re
 import string
@@ -98,11 +97,10 @@ def test_a_rare_template_can_be_filled(section: str) -> None:
 
 @cache
 def constants() -> set[str]:
-    """Return the texts that stand in the library and the command line."""
+    """Return the texts and the names of arguments that stand in the library and the command line."""
     sources = [*(ROOT / "layerprobe").rglob("*.py"), *(ROOT / "cli").rglob("*.py")]
-    nodes = chain.from_iterable(ast.walk(ast.parse(source.read_text("utf-8"))) for source in sources)
-    values = [node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None) for node in nodes]
-    return {value for value in values if isinstance(value, str)}
+    written = (re.findall(r'"([^"\n]+)"|\b(\w+)=', source.read_text("utf-8")) for source in sources)
+    return set(chain.from_iterable(chain.from_iterable(written)))
 
 
 def test_what_templates_name_is_given_by_the_library() -> None:
@@ -125,11 +123,7 @@ _DROPPED = re.compile(
     r"<p class=\"(pill|overline).*?</p>",
     re.DOTALL,
 )
-READ = [
-    kind
-    for kind in (CASES | VARIANTS)
-    if "hostile" not in kind and kind != "several tuned"
-]
+READ = [kind for kind in (CASES | VARIANTS) if "hostile" not in kind and kind != "several tuned"]
 
 
 DIFFERS = "python -m tests.results.test_words, and read what differs"
