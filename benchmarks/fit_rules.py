@@ -40,7 +40,7 @@ from layerprobe.prediction.rule import (
     leave_one_family_out,
     obstacle,
 )
-from layerprobe.prediction.values import Record, RecordPart, Truth
+from layerprobe.prediction.values import RecordPart, TrackRecord, Truth
 from layerprobe.readings.reading import INFONCE, READINGS, SELF_CKA, LayerCurve
 from layerprobe.search.posterior import Array, _grid, _law, _seed_variances, _weighed, infonce_trend, layer_steps
 from layerprobe.search.values import Evidence, Score
@@ -86,7 +86,7 @@ def _row(rule: Rule) -> FittedRule:
 # ---- the record of a rule ------------------------------------------------------------------------------------------
 
 
-def record_of(rule: Rule, *, budget: str = BUDGET) -> Record:
+def record_of(rule: Rule, *, budget: str = BUDGET) -> TrackRecord:
     """Return how a rule that is fitted to the zoos fares on models of families that it was not fitted to."""
     models = known_models(budget)
     if reason := obstacle(rule, models):
@@ -104,7 +104,7 @@ def record_of(rule: Rule, *, budget: str = BUDGET) -> Record:
         "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
         **read,
     }
-    return Record(
+    return TrackRecord(
         budget=budget,
         families=len({encoder.family for encoder in models}),
         median_regret=float(np.median([regret for _, _, regret in judged])),

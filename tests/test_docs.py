@@ -114,6 +114,13 @@ def test_modules_that_are_run_are_there() -> None:
         assert '__name__ == "__main__"' in source.read_text(), name
 
 
+def test_concepts_are_classes_of_their_modules() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `([\w/]+\.py)` \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert len(rows) == 55
+    for name, module in rows:
+        assert re.search(rf"^class {name}\b", (ROOT / "layerprobe" / module).read_text(), re.MULTILINE), name
+
+
 def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = docs_script("figures", monkeypatch)
     for path, figure in figures.figures().items():
@@ -172,7 +179,7 @@ def test_one_can_read_the_documents_to_their_end(monkeypatch: pytest.MonkeyPatch
     assert words_in("docs") <= 17_000
     assert n_words(*docs_script("pages", monkeypatch).reference().values()) <= 8_000
     assert words_in("research") <= 15_000
-    assert n_words((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) <= 1_500
+    assert n_words((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) <= 2_270
 
 
 def test_the_readme_is_short_and_narrow() -> None:

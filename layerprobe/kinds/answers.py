@@ -35,7 +35,7 @@ from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.formats import Format, Grid, check_format
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import load_rows
-from layerprobe.tasks.rows import Layout, Row, TaskSource
+from layerprobe.tasks.rows import ColumnLayout, Row, TaskSource
 from layerprobe.tasks.sources import data_files, first_columns, grid_of
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.values import Items, Task
@@ -264,7 +264,7 @@ def load_questions(source: TaskSource) -> Task:
         _splits,
         key=lambda question: (question[2], ""),
         together="the questions about one context",
-        layout=Layout(
+        layout=ColumnLayout(
             columns=QUESTION_ANSWERING.columns,
             optional={"id": ("id",), _IMPOSSIBLE: ("isimpossible",)},
             lists=True,

@@ -21,7 +21,7 @@ from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
 from layerprobe.tasks.explored import class_view
 from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
-from layerprobe.tasks.rows import Columns, Layout, Row, TaskSource, find_columns, items_of, plain_name
+from layerprobe.tasks.rows import ColumnLayout, Columns, Row, TaskSource, find_columns, items_of, plain_name
 from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS, Example, task_of
 from layerprobe.tasks.values import Task, TextFile
@@ -245,10 +245,10 @@ def _grid(path: Path, columns: Columns | None, format: Format | None, beside: Be
     return dataclasses.replace(grid, header=header, rows=rows, nested={})
 
 
-_WITH_CAPTION = Layout(columns={"image": IMAGE_NAMES, "caption": CAPTION_NAMES}, lists=True)
-_LAYOUTS: dict[Beside, list[Layout]] = {
-    "label": [Layout(columns={"image": IMAGE_NAMES, "label": LABEL_COLUMNS}, lists=True)],
-    "caption": [_WITH_CAPTION, Layout(columns={"image": IMAGE_NAMES}, lists=True)],
+_WITH_CAPTION = ColumnLayout(columns={"image": IMAGE_NAMES, "caption": CAPTION_NAMES}, lists=True)
+_LAYOUTS: dict[Beside, list[ColumnLayout]] = {
+    "label": [ColumnLayout(columns={"image": IMAGE_NAMES, "label": LABEL_COLUMNS}, lists=True)],
+    "caption": [_WITH_CAPTION, ColumnLayout(columns={"image": IMAGE_NAMES}, lists=True)],
 }
 
 

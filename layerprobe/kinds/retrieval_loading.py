@@ -23,8 +23,8 @@ from layerprobe.tasks.rows import (
     QUERY_NAMES,
     RELEVANCE_NAMES,
     TEXT_NAMES,
+    ColumnLayout,
     Columns,
-    Layout,
     Row,
     TaskSource,
     find_columns,
@@ -265,10 +265,10 @@ def _joined(tables: Mapping[str, Grid], qrels: Mapping[str, Grid]) -> Collection
 
 
 _TEXTS = {"query": QUERY_NAMES, "document": DOCUMENT_NAMES}
-SCORED = (Layout(columns={**_TEXTS, "relevance": RELEVANCE_NAMES}), Layout(columns=_TEXTS))
-TRAINED = tuple(Layout(columns=layout.columns, further=NEGATIVE_NAMES[0]) for layout in SCORED)
-RECORD = Layout(columns={"_id": ID_NAMES, "text": TEXT_NAMES}, optional={"title": ("title",)}, requestable=False)
-JUDGEMENT = Layout(
+SCORED = (ColumnLayout(columns={**_TEXTS, "relevance": RELEVANCE_NAMES}), ColumnLayout(columns=_TEXTS))
+TRAINED = tuple(ColumnLayout(columns=layout.columns, further=NEGATIVE_NAMES[0]) for layout in SCORED)
+RECORD = ColumnLayout(columns={"_id": ID_NAMES, "text": TEXT_NAMES}, optional={"title": ("title",)}, requestable=False)
+JUDGEMENT = ColumnLayout(
     columns={
         "query-id": ("queryid", "qid", "query"),
         "corpus-id": ("corpusid", "documentid", "docid", "passageid", "pid", "document"),

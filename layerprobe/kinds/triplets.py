@@ -15,7 +15,7 @@ from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
 from layerprobe.tasks.kind import Kind, Learning
 from layerprobe.tasks.loading import load_rows
-from layerprobe.tasks.rows import DOCUMENT_NAMES, NEGATIVE_NAMES, QUERY_NAMES, Layout, Row, TaskSource
+from layerprobe.tasks.rows import DOCUMENT_NAMES, NEGATIVE_NAMES, QUERY_NAMES, ColumnLayout, Row, TaskSource
 from layerprobe.tasks.values import Items, Task
 
 
@@ -89,7 +89,7 @@ def load_triplets(source: TaskSource) -> Task:
         _splits,
         key=lambda texts: texts[:2],
         together="those of an anchor and a positive",
-        layout=Layout(columns={"anchor": QUERY_NAMES, "positive": DOCUMENT_NAMES, "negative": NEGATIVE_NAMES}),
+        layout=ColumnLayout(columns={"anchor": QUERY_NAMES, "positive": DOCUMENT_NAMES, "negative": NEGATIVE_NAMES}),
     )
 
 

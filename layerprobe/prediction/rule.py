@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import parsed_as
-from layerprobe.prediction.values import Record, Truth
+from layerprobe.prediction.values import TrackRecord, Truth
 from layerprobe.readings.reading import LayerCurve
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import square_root
@@ -83,7 +83,7 @@ class Rule:
     """Its source, or its purpose as a control; empty if its readings name the source."""
     chosen: Parameters = field(default_factory=dict)
     """Parameters of a rule that was fitted before."""
-    record: Record | None = None
+    record: TrackRecord | None = None
     """Its track record on families that it was not fitted to."""
 
     def fit(self, models: Sequence[KnownDrop]) -> Predictor:
@@ -269,7 +269,7 @@ class FittedRule:
     """Whether it needs labels."""
     parameters: dict[str, Any]
     """Parameters by name, such as a threshold; empty for a rule without any."""
-    record: Record
+    record: TrackRecord
     """Its track record on families that it was not fitted to."""
 
 

@@ -56,7 +56,7 @@ class RecordPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class TrackRecord:
     """Track record of a rule on DropBench, on models of pretraining objectives that it was not fitted to."""
 
     budget: str
@@ -124,7 +124,7 @@ class DropPrediction(LeavesOut, Shown):
     chance of a drop; empty if the errors of its readings are unknown."""
     recommended_in: tuple[float, ...] = ()
     """Share of redrawn curves in which it recommends each layer; they sum to 1."""
-    record: Record | None = None
+    record: TrackRecord | None = None
     """Track record of the rule; None if unknown."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Readings of the rule by layer, except CKA, by name."""

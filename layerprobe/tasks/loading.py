@@ -27,9 +27,9 @@ from layerprobe.tasks.formats import (
 )
 from layerprobe.tasks.kind import KINDS, LABEL_COLUMNS, Kind, detect_kind
 from layerprobe.tasks.rows import (
+    ColumnLayout,
     Columns,
     ItemT,
-    Layout,
     Row,
     TaskSource,
     layouts_of,
@@ -79,7 +79,7 @@ def load_rows(
     *,
     key: Callable[[ItemT], tuple[str, ...]],
     together: str = "",
-    layout: Layout | None = None,
+    layout: ColumnLayout | None = None,
     readers: Readers | None = None,
 ) -> Task:
     """Load a task of a kind whose items are rows.
@@ -94,7 +94,7 @@ def load_rows(
         layout: Columns of an item; by default those that the kind declares, with any cells.
         readers: Readers of files that are not tables, as in `read_rows`.
     """
-    layout = layout or Layout(columns=kind.columns, lists=True)
+    layout = layout or ColumnLayout(columns=kind.columns, lists=True)
     read, notes, warnings = read_rows(source, [layout], item_of, item=kind.unit, readers=readers)
     parts, drawn = checked_splits(source, read, map(key, read["train"]), unit=kind.unit, together=together)
     notes += drawn

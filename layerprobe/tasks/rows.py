@@ -1,6 +1,6 @@
 """Rows of data: files, folders of splits, data sets of the Hub and values in memory, by their columns.
 
-Every kind of task reads its data here: it names its columns (a `Layout`) and makes an item of each `Row`, see
+Every kind of task reads its data here: it names its columns (a `ColumnLayout`) and makes an item of each `Row`, see
 `read_rows`. Columns have usual names or are requested; nothing is concluded from their cells.
 """
 
@@ -48,7 +48,7 @@ class TaskSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ColumnLayout:
     """The columns whose cells make an item: their names in messages, each with its usual names, see `plain_name`."""
 
     columns: Mapping[str, tuple[str, ...]]
@@ -70,7 +70,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A row of the data: its cells in the columns of a `Layout`."""
+    """A row of the data: its cells in the columns of a `ColumnLayout`."""
 
     values: tuple[Any, ...]
     """Cells of the required, the optional and the further columns, in this order."""
@@ -104,7 +104,7 @@ class Row:
 
 def read_rows(
     source: TaskSource,
-    layouts: Sequence[Layout],
+    layouts: Sequence[ColumnLayout],
     item_of: Callable[[Row], ItemT],
     *,
     item: str,
@@ -118,7 +118,7 @@ def read_rows(
 
     Args:
         source: The data and the settings for reading them.
-        layouts: The columns of an item, in one or several ways; a kind of task has `Layout(columns=kind.columns)`.
+        layouts: The columns of an item, in one or several ways.
         item_of: Function from a row to its item; it raises UnusableRowError if there is none.
         item: Name of an item.
         readers: Readers of files that are not tables, by ending: they return a `Grid`, one row per item.
@@ -237,8 +237,8 @@ DOCUMENT_NAMES = ("document", "documents", "passage", "passages", "answer", "pos
 NEGATIVE_NAMES = ("negative", "negative1")
 RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 _TEXT_LAYOUTS = [
-    *(Layout(columns={"first": (first,), "second": (second,)}) for first, second in SENTENCE_NAMES),
-    Layout(columns={"text": TEXT_NAMES}),
+    *(ColumnLayout(columns={"first": (first,), "second": (second,)}) for first, second in SENTENCE_NAMES),
+    ColumnLayout(columns={"text": TEXT_NAMES}),
 ]
 _HEADER_NAMES = {
     *(*TEXT_NAMES, *ID_NAMES, *TITLE_NAMES, *QUERY_NAMES, *DOCUMENT_NAMES, *NEGATIVE_NAMES, *RELEVANCE_NAMES),
@@ -249,21 +249,23 @@ _COLUMNS, _CELLS = 40, 8
 """Largest numbers of column names, and of cells of a first row, in an error message."""
 
 
-def layouts_of(kind: str | None) -> list[Layout]:
+def layouts_of(kind: str | None) -> list[ColumnLayout]:
     """Return the layouts of texts or pairs with a target, of one kind or of all."""
     kinds = [kind for kind in KINDS.usable().values() if not kind.loader] if kind is None else [KINDS[kind]]
-    layouts = list[Layout]()
+    layouts = list[ColumnLayout]()
     for texts in _TEXT_LAYOUTS:
         pairs = len(texts.columns) == 2
         targets = tuple(name for kind in kinds if kind.pairs == pairs for name in kind.target_columns)
         labelled = not pairs if kind is None else KINDS[kind].labelled
         if targets:
-            layouts.append(Layout(columns={**texts.columns, "label" if labelled else "score": targets}, target=True))
+            layouts.append(
+                ColumnLayout(columns={**texts.columns, "label" if labelled else "score": targets}, target=True)
+            )
     return layouts
 
 
 def find_columns(
-    grid: Grid, asked: Columns | None, layouts: Sequence[Layout], *, is_first: bool = True
+    grid: Grid, asked: Columns | None, layouts: Sequence[ColumnLayout], *, is_first: bool = True
 ) -> tuple[Grid, tuple[int | None, ...]]:
     """Return a grid without its header row, and the places of the columns of a layout; None for a missing one.
 
@@ -331,7 +333,7 @@ def text_columns(grid: Grid, asked: Columns | None, further: Sequence[str] = ())
         places = tuple(range(grid.width - 1))
         grid = replace(grid, used=f"texts in {' and '.join(map(grid.column, places))}")
     else:
-        raise _unknown_columns(grid, Layout(columns={"the texts": ()}))
+        raise _unknown_columns(grid, ColumnLayout(columns={"the texts": ()}))
     grid.check_cells(places)
     return grid, places
 
@@ -355,7 +357,7 @@ def with_named_header(grid: Grid, asked: Sequence[str] = ()) -> Grid:
     return grid
 
 
-def _usual_places(grid: Grid, layout: Layout) -> tuple[int | None, ...] | None:
+def _usual_places(grid: Grid, layout: ColumnLayout) -> tuple[int | None, ...] | None:
     """Return the places of the columns of a layout by their usual names; None if a required one is missing."""
     header = grid.header or ()
     places = [_named(header, names) for names in layout.columns.values()]
@@ -404,7 +406,7 @@ def _shown_columns(grid: Grid) -> str:
     return f"no header and the first row {cells}{more}"
 
 
-def _unknown_columns(grid: Grid, layout: Layout) -> TaskError:
+def _unknown_columns(grid: Grid, layout: ColumnLayout) -> TaskError:
     """Return the error for a table without the usual names of a layout: its columns, and an option to choose them."""
     names, has = ",".join(layout.columns), _shown_columns(grid)
     if not layout.requestable:
@@ -436,7 +438,7 @@ def _unknown_columns(grid: Grid, layout: Layout) -> TaskError:
 
 
 def _checked(
-    grid: Grid, layout: Layout, places: tuple[int | None, ...], *, is_first: bool
+    grid: Grid, layout: ColumnLayout, places: tuple[int | None, ...], *, is_first: bool
 ) -> tuple[Grid, tuple[int | None, ...]]:
     present = [place for place in places if place is not None]
     if not layout.lists:
@@ -457,7 +459,7 @@ def _may_be_header(grid: Grid, target: int) -> bool:
     return not is_number(first) and bool(others) and first not in others
 
 
-def _with_unused(grid: Grid, layout: Layout, places: Sequence[int]) -> Grid:
+def _with_unused(grid: Grid, layout: ColumnLayout, places: Sequence[int]) -> Grid:
     """Return a grid with a note on columns that could be the target, too, by their names."""
     *texts, target = map(grid.column, places)
     (*_, usual) = layout.columns.values()

@@ -18,7 +18,7 @@ from layerprobe.lab.dropbench import bench as rules
 from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
 from layerprobe.prediction.rule import ModelCurves, Rule, redraw
 from layerprobe.prediction.rules import RULES, rule_curves, rule_names, rules_for, tuned_rule
-from layerprobe.prediction.values import Record, RecordPart
+from layerprobe.prediction.values import RecordPart, TrackRecord
 from layerprobe.readings.reading import READINGS, LayerCurve, reading_of
 from layerprobe.results import words
 from layerprobe.results.conclusion import Conclusion, Verdict
@@ -96,7 +96,7 @@ def test_a_record_says_what_it_is_of() -> None:
         return RecordPart(encoders=encoders, **counts, mean_regret=0.74, last_regret=3.0)
 
     parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
-    record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
+    record = TrackRecord(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
     some, none = record.checks
     assert {name: fact.value for name, fact in some.facts.items()} == {
         **{"models": 7, "drops": 5, "caught": 5, "others": 2, "false": 2},
@@ -111,7 +111,7 @@ def test_a_record_says_what_it_is_of() -> None:
     some, none = tells.checks
     assert words.line(some, conclusion)[0] == "It flags 5 of 5 benchmark encoders that drop and 1 of 2 that do not"
     assert words.line(none, conclusion)[0] == "It flags 1 of 2 other encoders that do not drop"
-    assert from_json(Record, to_json(record)) == record
+    assert from_json(TrackRecord, to_json(record)) == record
 
 
 def test_the_default_flags_every_pretrained_encoder_of_its_record() -> None:

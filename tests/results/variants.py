@@ -8,7 +8,7 @@ from layerprobe.comparison.differences import Differences
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.finetuning.values import TuningResult
 from layerprobe.interval import Interval
-from layerprobe.prediction.values import Record, RecordPart
+from layerprobe.prediction.values import RecordPart, TrackRecord
 from layerprobe.profiling.run import side_by_side
 from layerprobe.profiling.values import Profile
 from layerprobe.readings.reading import LayerCurve
@@ -192,7 +192,7 @@ def known_rule() -> Shown:
     )
     parts = (of_ten, dataclasses.replace(of_ten, drops=0, caught=0, false_alarms=2))
     about = {"budget": "paper", "families": 2, "models": 20, "drops": 4, "caught": 3, "false_alarms": 3}
-    return predicted(record=Record(mean_regret=0.4, median_regret=0.2, parts=parts, **about))  # type: ignore[arg-type]
+    return predicted(record=TrackRecord(mean_regret=0.4, median_regret=0.2, parts=parts, **about))  # type: ignore[arg-type]
 
 
 def alike() -> Profile:
