@@ -28,8 +28,9 @@ def problem_of(targets: np.ndarray, groups: np.ndarray | None = None) -> Problem
     return as_targets(targets, N).folded(groups, ProbeSettings(foldings=1, folds=3))
 
 
-@pytest.mark.parametrize("width", [4, 40])
-def test_ridge_is_fitted_again_as_scikit_learn_does(width: int) -> None:
+@pytest.mark.parametrize(("width", "together"), [(4, 2**19), (40, 2**19), (4, 1)])
+def test_ridge_is_fitted_again_as_scikit_learn_does(width: int, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.probing.linear.REFITTED", together)
     embeddings, signal = layered(25, width=width, strengths=(1.0,))
     rows, targets = 5 + 2 * embeddings[:, 0], signal[:, 0]
     expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[:20], targets[:20]).predict(rows[20:])

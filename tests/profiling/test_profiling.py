@@ -6,7 +6,7 @@ import itertools
 import multiprocessing
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -116,6 +116,13 @@ def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> 
 # ---- how it is measured ----------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
 @pytest.mark.slow
 def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch, unfrozen: None
@@ -144,6 +151,13 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert gc.get_freeze_count() == 0
+
+
+def test_what_the_caller_froze_stays_frozen(tiny: Callable[[str], Encoder]) -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=1, repeats=1, warmup=0))
+    assert gc.get_freeze_count() > count // 2  # some of it is dropped by whoever held it
 
 
 def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
