@@ -5,7 +5,6 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pytest
 
@@ -23,25 +22,11 @@ from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.values import AgainstBest, Floor
-from layerprobe.study.values import Finding, MadeRun, Weights
+from layerprobe.study.values import Finding, MadeRun, Prediction, Weights
 
 from .similarities import with_intervals
 
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Models compared, and what that predicts: what is known before any training."""
-
-    comparison: Comparison
-    prediction: DropPrediction
-    further: tuple[Comparison, ...] = ()
-    further_predictions: tuple[DropPrediction, ...] = ()
-
-    @property
-    def comparisons(self) -> Comparisons:
-        return Comparisons(comparisons=(self.comparison, *self.further))
 
 
 def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval | None:
@@ -88,7 +73,7 @@ def pair(
     name: str = "google/electra-base-discriminator",
     reference: str = "google-bert/bert-base-cased",
     values: tuple[float, ...] = (),
-) -> Pair:
+) -> Prediction:
     described = model(name, n_blocks)
     values = values or curve_values(n_blocks + 1, drop)
     step = reference_blocks / n_blocks
@@ -96,32 +81,36 @@ def pair(
     end = drop[0] if drop else n_blocks
     plateau = tuple(range(max(0, end - 3), end))
     level = statistics.median(values[layer] for layer in plateau)
-    return Pair(
-        comparison=Comparison(
-            model=described,
-            reference=model(reference, reference_blocks),
-            texts_digest="9f2c" * 16,
-            pooling="mean",
-            map=cka_map(values, reference_blocks + 1),
-            curve=SimilarityCurve(
-                values=values,
-                reference_layers=other,
-                alignment="same-index" if reference_blocks == n_blocks else "relative-depth",
+    return Prediction(
+        comparisons=(
+            Comparison(
+                model=described,
+                reference=model(reference, reference_blocks),
+                texts_digest="9f2c" * 16,
+                pooling="mean",
+                map=cka_map(values, reference_blocks + 1),
+                curve=SimilarityCurve(
+                    values=values,
+                    reference_layers=other,
+                    alignment="same-index" if reference_blocks == n_blocks else "relative-depth",
+                ),
             ),
         ),
-        prediction=DropPrediction(
-            drop_layers=drop,
-            onset=drop[0] if drop else None,
-            recommended_layer=recommended,
-            rule="plateau of CKA",
-            evidence=Decline(
-                plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
+        drops=(
+            DropPrediction(
+                drop_layers=drop,
+                onset=drop[0] if drop else None,
+                recommended_layer=recommended,
+                rule="plateau of CKA",
+                evidence=Decline(
+                    plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
+                ),
+                baselines={
+                    "last layer": n_blocks,
+                    "best zero-shot layer": min(3, n_blocks),
+                    "fixed fraction of depth": math.floor(n_blocks * 0.75 + 0.5),
+                },
             ),
-            baselines={
-                "last layer": n_blocks,
-                "best zero-shot layer": min(3, n_blocks),
-                "fixed fraction of depth": math.floor(n_blocks * 0.75 + 0.5),
-            },
         ),
     )
 
@@ -143,7 +132,7 @@ def tuned_run(layer: int, seed: int, parameters: int, validation: float) -> Fine
 
 
 def found(
-    before: Pair,
+    before: Prediction,
     *,
     compared: bool = True,
     failures: tuple[str, ...] = (),
@@ -194,8 +183,8 @@ def found(
         kind="sts",
         task_digest="41be" * 16,
         versions={"python": "3.11.9", "layerprobe": "0.4.0", "torch": "2.8.0"},
-        prediction=dataclasses.replace(before.prediction, rule="fall of InfoNCE", read=read),
-        comparison=before.comparisons if compared else None,
+        prediction=dataclasses.replace(before.drop, rule="fall of InfoNCE", read=read),
+        comparison=Comparisons(comparisons=before.comparisons) if compared else None,
         answer=answered,
         primary="spearman",
         runs=tuple(runs),
@@ -320,16 +309,16 @@ CAUTIONS = (
 )
 
 
-def _measured() -> Pair:
+def _measured() -> Prediction:
     plain = pair(8, 8, drop=(8,), recommended=7, name="embedded/rtd", reference="embedded/mlm", values=MEASURED)
     return with_intervals(plain, ("google/bert_uncased_L-8_H-256_A-4", "random-init"), CAUTIONS)
 
 
-def _hostile() -> Pair:
+def _hostile() -> Prediction:
     return pair(name=HOSTILE, reference=f"{HOSTILE} </script>")
 
 
-PAIRS: dict[str, Callable[[], Pair]] = {
+PAIRS: dict[str, Callable[[], Prediction]] = {
     "plain": functools.cache(pair),
     "hostile": functools.cache(_hostile),
     "hostile intervals": functools.cache(
@@ -353,7 +342,7 @@ FINDINGS: dict[str, Callable[[], Finding]] = {kind: functools.cache(make) for ki
 
 
 @pytest.fixture
-def plain() -> Pair:
+def plain() -> Prediction:
     return PAIRS["plain"]()
 
 
@@ -364,6 +353,6 @@ def searched() -> Finding:
 
 
 @pytest.fixture
-def measured() -> Pair:
+def measured() -> Prediction:
     """A pair whose similarities have intervals, diagnostics and further references."""
     return PAIRS["intervals"]()

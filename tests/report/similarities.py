@@ -1,11 +1,8 @@
 """Comparisons made by hand with everything that a comparison can have: intervals, tests, diagnostics, a null."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +21,7 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-
-if TYPE_CHECKING:
-    from .conftest import Pair
+from layerprobe.study.values import Prediction
 
 ERROR = 0.01
 """Standard error of every value."""
@@ -52,13 +47,6 @@ def uncertain_map(found: SimilarityMap) -> SimilarityMap:
     )
 
 
-def zscored(found: SimilarityMap) -> SimilarityMap:
-    """Return the map of z-scored features, a little higher."""
-    values = np.array(found.values)
-    measure = dataclasses.replace(found.measure, normalize="zscore")
-    return dataclasses.replace(found, measure=measure, values=matrix(np.round(values + 0.2 * (1 - values), 4)))
-
-
 def uncertain_curve(curve: SimilarityCurve, error: float = ERROR) -> SimilarityCurve:
     values = np.array(curve.values)
     covariance = error**2 * (0.5 + 0.5 * np.eye(len(values)))
@@ -77,21 +65,18 @@ def uncertain_curve(curve: SimilarityCurve, error: float = ERROR) -> SimilarityC
 
 
 def steps(curve: SimilarityCurve) -> tuple[Interval, ...]:
+    changes = np.diff(curve.values).tolist()
     return tuple(
-        _step(layer, after - before)
-        for layer, (before, after) in enumerate(zip(curve.values, curve.values[1:], strict=False))
-    )
-
-
-def _step(layer: int, value: float) -> Interval:
-    return Interval(
-        label=f"layer {layer + 1} minus layer {layer}",
-        value=value,
-        standard_error=ERROR,
-        interval=(value - 1.96 * ERROR, value + 1.96 * ERROR),
-        freedom=30.0,
-        level=0.95,
-        p_value=math.erfc(abs(value) / ERROR / math.sqrt(2)),
+        Interval(
+            label=f"layer {layer + 1} minus layer {layer}",
+            value=value,
+            standard_error=ERROR,
+            interval=(value - 1.96 * ERROR, value + 1.96 * ERROR),
+            freedom=30.0,
+            level=0.95,
+            p_value=math.erfc(abs(value) / ERROR / math.sqrt(2)),
+        )
+        for layer, value in enumerate(changes)
     )
 
 
@@ -119,11 +104,13 @@ def diagnostics(model: ModelDescription, n_samples: int) -> tuple[LayerDiagnosti
 def whole_comparison(comparison: Comparison, warnings: tuple[str, ...] = ()) -> Comparison:
     """Return the comparison with everything that a comparison can have."""
     n_samples = comparison.map.n_samples
+    higher = np.round(np.array(comparison.map.values) * 0.8 + 0.2, 4)
+    measure = dataclasses.replace(comparison.map.measure, normalize="zscore")
     return dataclasses.replace(
         comparison,
         map=uncertain_map(comparison.map),
         curve=uncertain_curve(comparison.curve),
-        other_normalization=uncertain_map(zscored(comparison.map)),
+        other_normalization=uncertain_map(dataclasses.replace(comparison.map, measure=measure, values=matrix(higher))),
         steps=steps(comparison.curve),
         model_diagnostics=diagnostics(comparison.model, n_samples),
         reference_diagnostics=diagnostics(comparison.reference, n_samples),
@@ -136,17 +123,11 @@ def predicted(comparison: Comparison) -> DropPrediction:
     return plateau_rule(comparison.curve, model=model)
 
 
-def with_intervals(plain: Pair, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Pair:
+def with_intervals(plain: Prediction, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Prediction:
     """Return the pair with everything that similarities can have, also against further references."""
     first = whole_comparison(plain.comparison, warnings)
     further = [_against(first, name, flattened) for name, flattened in zip(references, (0.2, 0.9), strict=False)]
-    return dataclasses.replace(
-        plain,
-        comparison=first,
-        prediction=predicted(first),
-        further=tuple(further),
-        further_predictions=tuple(map(predicted, further)),
-    )
+    return Prediction(comparisons=(first, *further), drops=tuple(map(predicted, (first, *further))))
 
 
 def _against(first: Comparison, name: str, flattened: float) -> Comparison:

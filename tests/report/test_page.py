@@ -18,9 +18,9 @@ from layerprobe.results import document
 from layerprobe.results.conclusion import Step
 from layerprobe.results.document import CDN, render, script_json
 from layerprobe.results.draw import figures
-from layerprobe.study.values import Finding
+from layerprobe.study.values import Finding, Prediction
 
-from .conftest import FINDINGS, Pair
+from .conftest import FINDINGS
 from .similarities import rbf
 
 
@@ -124,7 +124,7 @@ def test_every_text_of_a_finding_is_escaped() -> None:
 # ---- intervals, diagnostics, further references --------------------------------------------------------
 
 
-def test_sources_say_every_convention(measured: Pair) -> None:
+def test_sources_say_every_convention(measured: Prediction) -> None:
     comparison = measured.comparison
     assert comparison.map.uncertainty
     errors = dataclasses.replace(comparison.map.uncertainty, method="influence of each group", n_groups=40)
@@ -160,7 +160,7 @@ def test_a_check_has_a_sign_and_a_table_its_chances_as_bars_and_its_choice_marke
     assert "More columns: parameters, CKA, InfoNCE" in page
 
 
-def test_the_results_beside_it_come_with_their_tables_and_charts(searched: Finding, measured: Pair) -> None:
+def test_the_results_beside_it_come_with_their_tables_and_charts(searched: Finding, measured: Prediction) -> None:
     page = render(searched, beside=(measured.comparison.map,), plotly="cdn")
     names = [*json.loads(Page(page).data("figures"))]
     assert names == [

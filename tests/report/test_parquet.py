@@ -8,8 +8,8 @@ import pandas as pd
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.similarity.measures import MutualKNN
+from layerprobe.study.values import Prediction
 
-from .conftest import Pair
 from .similarities import rbf
 
 COLUMNS = {
@@ -31,7 +31,7 @@ def table_of(comparison: Comparison, path: Path) -> pd.DataFrame:
 
 
 def test_tables_have_one_schema_and_what_a_measure_does_not_have_is_missing(
-    plain: Pair, measured: Pair, tmp_path: Path
+    plain: Prediction, measured: Prediction, tmp_path: Path
 ) -> None:
     of_neighbours = dataclasses.replace(plain.comparison.map, measure=MutualKNN(neighbours=3))
     knn = table_of(dataclasses.replace(plain.comparison, map=of_neighbours), tmp_path)
@@ -44,7 +44,7 @@ def test_tables_have_one_schema_and_what_a_measure_does_not_have_is_missing(
     assert knn[["kernel", "estimator", "standard_error", "lower", "sigma_squared"]].isna().all(axis=None)
 
 
-def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(plain: Pair, tmp_path: Path) -> None:
+def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(plain: Prediction, tmp_path: Path) -> None:
     values = rbf(plain.comparison.map, 0.5)
     table = table_of(dataclasses.replace(plain.comparison, map=values), tmp_path)
     assert list(zip(table.layer, table.reference_layer, strict=True)) == [(i, j) for i in range(13) for j in range(13)]

@@ -36,16 +36,11 @@ from layerprobe.scoring.values import LayerScores, Way, Ways
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest
-from layerprobe.study.values import Finding, Prediction
+from layerprobe.study.values import Finding
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 
 from .conftest import FINDINGS, HOSTILE, PAIRS, TUNED, model, profile, zero_shot
 from .test_page import Page
-
-
-def prediction(kind: str = "intervals") -> Prediction:
-    pair = PAIRS[kind]()
-    return Prediction(comparisons=pair.comparisons.comparisons, drops=(pair.prediction, *pair.further_predictions))
 
 
 def scan() -> TuningResult:
@@ -216,11 +211,6 @@ def tuned(runs: list[FineTuningRun]) -> TuningResult:
     return TuningResult(level=0.9, runs=tuple(named), outcomes=by_layer, floors=(None,), compared=(None,))
 
 
-def part(kind: str, name: str) -> Callable[[], Shown]:
-    """Return the comparison or the prediction of a pair."""
-    return lambda: getattr(PAIRS[kind](), name)
-
-
 def searched(*, higher_is_better: bool = True) -> SearchAnswer:
     """Return the answer of a search that was told a number of each run."""
     search = LayerSearch(n_blocks=6, higher_is_better=higher_is_better)
@@ -233,17 +223,17 @@ CASES: dict[str, Callable[[], Shown]] = {
     **FINDINGS,
     "search": searched,
     "search, lower scores are better": lambda: searched(higher_is_better=False),
-    "comparison": part("intervals", "comparison"),
-    "comparison without intervals": part("plain", "comparison"),
-    "comparison, hostile": part("hostile intervals", "comparison"),
-    "comparisons": lambda: Comparisons(comparisons=prediction().comparisons),
+    "comparison": lambda: PAIRS["intervals"]().comparison,
+    "comparison without intervals": lambda: PAIRS["plain"]().comparison,
+    "comparison, hostile": lambda: PAIRS["hostile intervals"]().comparison,
+    "comparisons": lambda: Comparisons(comparisons=PAIRS["intervals"]().comparisons),
     "map": lambda: PAIRS["intervals"]().comparison.map,
     "map without intervals": lambda: PAIRS["plain"]().comparison.map,
-    "drop prediction": part("intervals", "prediction"),
-    "drop prediction, hostile": part("hostile", "prediction"),
-    "prediction": prediction,
-    "prediction without intervals": lambda: prediction("plain"),
-    "prediction, hostile": lambda: prediction("hostile intervals"),
+    "drop prediction": lambda: PAIRS["intervals"]().drop,
+    "drop prediction, hostile": lambda: PAIRS["hostile"]().drop,
+    "prediction": PAIRS["intervals"],
+    "prediction without intervals": PAIRS["plain"],
+    "prediction, hostile": PAIRS["hostile intervals"],
     "zero-shot": lambda: zero_shot(13, 46.0),
     "runs": lambda: tuned([dataclasses.replace(run(), layer=layer) for layer in (3, 4)]),
     "scans": scan,
@@ -324,7 +314,7 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch_and_without_plotly_a_plot
 
 
 def test_a_figure_of_the_page_is_plotted_by_its_name() -> None:
-    result = prediction()
+    result = PAIRS["intervals"]()
     by_name = {figure.name: figure.plot for figure in figures(result)}
     assert result.plot("flags") == by_name["flags"] != result.plot()
     with pytest.raises(DataError, match="expected a Prediction with front to plot, got "):
