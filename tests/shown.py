@@ -5,7 +5,6 @@ import html
 import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
@@ -38,7 +37,7 @@ def assert_shows_itself(result: Shown, folder: Path) -> str:
         patch.setattr("layerprobe.results.draw.figures", lambda _: drawn)  # to draw them takes most of the time
         notebook, file = result._repr_html_(), result.save_html(folder / "shown.html", plotly="cdn")
     assert typeset(html.escape(words.headline(conclusion))) in notebook
-    assert [column.head for column in result.table.first] in _Cells.of(notebook)
+    assert [column.head for column in result.table.first] in _cells(notebook)
 
     figure = drawn[0].plot
     assert len(figure.data) > 0
@@ -83,7 +82,7 @@ def assert_one_table(table: Table, folder: Path) -> None:
     written = table.text().splitlines()
     assert written[0].split() == " ".join(heads).split()
     assert [line.split() for line in written[2 : 2 + len(table)]] == [" ".join(line).split() for line in lines]
-    rows = [list(map(_plain, row)) for row in _Cells.of(str(table_of(table)))]
+    rows = [list(map(_plain, row)) for row in _cells(str(table_of(table)))]
     assert rows == [list(map(_plain, row)) for row in (heads, *lines)]
 
     data, records = table.data, table.records()
@@ -129,30 +128,8 @@ def _plain(cell: str) -> str:
     return cell.replace("−", "-").replace("\u00a0", " ").removeprefix("≈ ").strip("– ")
 
 
-class _Cells(HTMLParser):
-    """The cells of a table by row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.within = False
-
-    @classmethod
-    def of(cls, markup: str) -> list[list[str]]:
-        parser = cls()
-        parser.feed(markup)
-        return parser.rows
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-            self.within = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self.within = self.within and tag not in ("td", "th")
-
-    def handle_data(self, data: str) -> None:
-        if self.within:
-            self.rows[-1][-1] += data
+def _cells(markup: str) -> list[list[str]]:
+    """Return the cells of tables by row."""
+    rows = re.findall(r"<tr\b.*?</tr>", markup, flags=re.DOTALL)
+    cells = (re.findall(r"<(t[dh])\b[^>]*>(.*?)</\1>", row, flags=re.DOTALL) for row in rows)
+    return [[html.unescape(re.sub(r"<[^>]*>", "", cell)) for _, cell in row] for row in cells]

@@ -175,11 +175,3 @@ def test_a_list_that_others_made_is_none_of_ours(folder: Path) -> None:
     assert listed_files(folder) == frozenset()
     (folder / SUMS).write_text(f"# of a colleague\n{lines}")
     assert list(folder_problems(folder)) == [f"{folder / SUMS}: it was damaged or edited"]
-
-
-def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
-    lines = f"{'0' * 64}  {os.devnull}\n{'0' * 64}  ../..\n"
-    from layerprobe.files.atomic import _headed
-
-    (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}")
-    assert [problem.rsplit(": ")[1] for problem in folder_problems(folder)] == ["it is not a file", "it is not a file"]

@@ -94,10 +94,6 @@ PARQUET: dict[str, Callable[[Path], None]] = {
     "a text again and again": lambda path: parquet.write_table(pyarrow.table({"a": [WORD] * 900}), path),
     "in lists": lambda path: parquet.write_table(pyarrow.table({"a": [[WORD] * 900]}), path),
     "in structs": lambda path: parquet.write_table(pyarrow.table({"a": [{"b": WORD}] * 900}), path),
-    "in maps": lambda path: parquet.write_table(
-        pyarrow.table({"a": pyarrow.array([[(WORD, WORD)]] * 450, pyarrow.map_(pyarrow.string(), pyarrow.string()))}),
-        path,
-    ),
     "of fixed length": lambda path: parquet.write_table(
         pyarrow.table({"a": pyarrow.array([WORD.encode()] * 900, pyarrow.binary(1000))}), path
     ),

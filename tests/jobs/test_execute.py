@@ -1,6 +1,5 @@
 """One loop over jobs: what is there is left out, the longest comes first, a failure is a value."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from layerprobe.context import report, settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import Crew, Message, Plan, Share, Worker, Workers, execute, make_crew, results
+from layerprobe.jobs.crew import Plan, Share, Workers, execute, make_crew, results
 from layerprobe.jobs.processes import shares
 from tests.jobs import pool_jobs
 
@@ -69,35 +68,6 @@ def test_progress_is_the_share_of_the_cost() -> None:
     with make_crew(pool_jobs.doubling, "", Workers(executor="processes")) as crew, noting:
         results(Plan(jobs={1: 1.0, 2: 3.0}, unit="numbers"), crew)
     assert calls == [("numbers", 3.0, 4.0), ("numbers", 4.0, 4.0)]
-
-
-class Scripted(Crew):
-    """Two workers, of which the second one is done while the first is half through."""
-
-    tries = 1
-
-    def hire(self, n_jobs: int) -> None:
-        if not self.workers:
-            self.workers = [Worker(), Worker()]
-            for worker in self.workers:
-                worker.ready = True
-
-    def give(self, *_: object) -> None:
-        self.steps = iter([(0, "progress", 0.5), (1, "progress", 0.8), (1, "answer", "b"), (0, "answer", "a")])
-
-    def messages(self, seconds: float | None) -> Iterator[Message]:
-        number, kind, value = next(self.steps)
-        yield self.workers[number], kind, value
-
-    def close(self) -> None:
-        self.workers = []
-
-
-def test_what_others_have_begun_is_done_when_a_job_ends() -> None:
-    calls: list[float] = []
-    with Scripted(Workers(), Upper, {}, most=2) as crew, settings(progress=lambda _, done, __: calls.append(done)):
-        results(Plan(jobs={"a": 4.0, "b": 1.0}), crew)
-    assert calls == pytest.approx([2.0, 2.8, 3.0, 5.0])
 
 
 def test_processes_begin_the_longest_first() -> None:

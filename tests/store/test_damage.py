@@ -179,15 +179,6 @@ def test_what_is_no_file_is_named_where_a_reader_has_an_entry_open(store, texts,
     assert problems(store)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
-def test_a_pipe_in_the_place_of_what_runs_are_of_is_not_waited_for(store):
-    runs = store.root / "runs" / ("a" * 32)
-    runs.mkdir(parents=True)
-    os.mkfifo(runs / "origin.json")
-    (entry,) = store.runs()
-    assert entry.origin == ("", "")
-
-
 def test_too_many_open_files_are_no_damage(store, texts, monkeypatch):
     entry = fill(store, texts)
 

@@ -145,20 +145,6 @@ def test_a_damaged_result_is_made_again(store, data, caplog):
     assert "): recomputing it" in caplog.text
 
 
-def test_results_that_changed_places_are_made_again(store, caplog):
-    for key in "ab":
-        store.save_result("cka", key, {"x": key})
-    first, second = (store.root / "results" / "cka" / f"{key}.json" for key in "ab")
-    first.rename(first.with_name("c"))
-    second.rename(first)
-    first.with_name("c").rename(second)
-    assert [store.load_result("cka", key, RESULT) for key in "ab"] == [None, None]
-    assert (
-        "a.json cannot be read (it was saved as results/cka/b.json: it was moved, or another file was copied over it)"
-        in caplog.text
-    )
-
-
 def test_results_are_never_half_written(store):
     results = [{"x": letter * 200_000} for letter in "abcd"]
 

@@ -19,6 +19,8 @@ from layerprobe.store.manifest import Manifest, sample_ids, write_manifest
 from layerprobe.store.store import Store
 from tests.store.conftest import fill, ids_of, key_of, problems, values_of
 
+DESCRIPTIONS = ({}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}})
+
 
 @settings(deadline=None)
 @given(st.data())
@@ -27,9 +29,11 @@ def test_what_was_written_comes_back(data):
     n_layers, width, rows = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 8)))
     finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
     values = data.draw(arrays(np.float32, (n_layers, len(texts), width), elements=finite))
+    description = data.draw(st.sampled_from(DESCRIPTIONS))
     with tempfile.TemporaryDirectory() as folder:
-        store, key = Store(folder, rows_per_shard=rows), key_of(texts)
-        with store.writer(key, texts=texts, n_layers=n_layers, width=width, description={"note": ["x", 1]}) as writer:
+        store = Store(folder, rows_per_shard=rows)
+        key = key_of(texts, model="caf\udce9")  # a folder whose name is no UTF-8
+        with store.writer(key, texts=texts, n_layers=n_layers, width=width, description=description) as writer:
             for index, start, stop in data.draw(st.permutations(writer.pending)):
                 writer.write(index, np.asfortranarray(values)[:, start:stop])
             finished = writer.finish()
@@ -38,23 +42,11 @@ def test_what_was_written_comes_back(data):
         for each in (stored, finished):
             assert ids_of(each) == [f"{number:016x}" for number in sample_ids(texts)]
         assert (stored.manifest.n_rows, stored.n_layers, stored.manifest.width) == (len(texts), n_layers, width)
-        assert stored.manifest.description == {"note": ["x", 1]}
+        assert stored.manifest.description == json.loads(json.dumps(description))
+        assert [(entry.state, entry.model) for entry in store.entries()] == [("complete", "caf\udce9")]
         for layer in range(n_layers):
             np.testing.assert_array_equal(stored.layer(layer), values[layer])
         assert problems(store) == ()
-
-
-@pytest.mark.parametrize(
-    "description", [{}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}}]
-)
-def test_any_description_comes_back(store, texts, description):
-    key = key_of(texts, model="caf\udce9")  # a folder whose name is no UTF-8
-    with store.writer(key, texts=texts, n_layers=3, width=4, description=description):
-        pass
-    (entry,) = store.entries()
-    assert entry.state == "partial"
-    assert entry.manifest.description == json.loads(json.dumps(description))
-    assert entry.model == "caf\udce9"
 
 
 @pytest.mark.parametrize(("rows", "mapped"), [(5, True), (2, False)])
