@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable
+from typing import Any
 
 from layerprobe.comparison.differences import Differences
 from layerprobe.comparison.values import Comparison, Comparisons
@@ -20,9 +21,9 @@ from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding
-from tests.report.conftest import FINDINGS, model, profile, result, rows, zero_shot
+from tests.report.conftest import FINDINGS, PAIRS, model, profile, result, rows, zero_shot
 from tests.report.similarities import uncertain_curve
-from tests.report.test_shown import CASES, across, found_models, models, prediction, run, summaries
+from tests.report.test_shown import CASES, across, found_models, models, run, summaries
 
 FLOOR = Floor(value=40.0, by="always predicting the largest class")
 HIGH = Floor(value=90.0, by=FLOOR.by)
@@ -60,13 +61,6 @@ def last_is_best(candidates: tuple[int, ...] = ()) -> LayerScores:
     )
 
 
-def of_models(**changes: object) -> Scores:
-    """Return the scores of several models by another comparison of them."""
-    scores = models()
-    assert scores.compared is not None
-    return dataclasses.replace(scores, compared=dataclasses.replace(scores.compared, **changes))  # type: ignore[arg-type]
-
-
 def tuned(compared: AgainstBest | None = None, floor: Floor | None = None) -> TuningResult:
     """Return three fine-tuned layers, of which the second is best by validation."""
     scores = {1: (60.0, 61.0, 60.5), 2: (70.0, 71.0, 70.4), 3: (50.0, 50.5, 50.2)}
@@ -94,36 +88,44 @@ def other_blocks() -> TuningResult:
     return result(first + others)
 
 
-def finding(kind: str = "found", **changes: object) -> Finding:
+def changed(value: Any, /, **changes: Any) -> Any:
+    """Return a result with other fields, also of its parts: `answer__spoilt=3` is the answer's."""
+    for name, new in changes.items():
+        field, _, inner = name.partition("__")
+        part = changed(getattr(value, field), **{inner: new}) if inner else new
+        value = dataclasses.replace(value, **{field: part})
+    return value
+
+
+def finding(kind: str = "found", **changes: Any) -> Any:
     """Return what was found with some of it changed."""
-    return dataclasses.replace(FINDINGS[kind](), **changes)  # type: ignore[arg-type]
+    return changed(FINDINGS[kind](), **changes)
 
 
-def answered(kind: str = "found", *, chance: float, candidates: tuple[int, ...], within: float = 0.97) -> Finding:
+def stopped(stop: str) -> Any:
+    """Return the answer of a search that ended by this."""
+    return changed(FINDINGS["found"]().answer, decision__run=None, decision__stop=stop)
+
+
+def on_test(value: float, ends: tuple[float, float], of: Any = FINDINGS["found"]) -> Any:
+    """Return a finding with another difference from the whole model on test."""
+    return changed(of(), against_last__value=value, against_last__interval=ends)
+
+
+def embeddings_alone() -> Any:
+    """Return a finding that no block is needed."""
+    return changed(answered(chance=0.97, candidates=(0,)), answer__best_layer=0)
+
+
+def answered(kind: str = "found", *, chance: float, candidates: tuple[int, ...], within: float = 0.97) -> Any:
     """Return a finding whose layer is the best, or within the tolerance, with other chances."""
     old = FINDINGS[kind]().answer
     layers = tuple(
         dataclasses.replace(one, chance_best=chance, chance_within=within) if one.layer == old.best_layer else one
         for one in old.layers
     )
-    over = dataclasses.replace(old.decision, run=None, stop="settled", why="it is settled")
-    return finding(
-        kind, answer=dataclasses.replace(old, layers=layers, candidates=candidates, decision=over, doubt=None)
-    )
-
-
-def tested(value: float, ends: tuple[float, float]) -> Finding:
-    """Return a finding with another difference from the whole model on test."""
-    proof = FINDINGS["found"]().against_last
-    assert proof is not None
-    return finding(against_last=dataclasses.replace(proof, value=value, interval=ends))
-
-
-def stopped(stop: str) -> SearchAnswer:
-    """Return the answer of a search that ended by this."""
-    old = FINDINGS["found"]().answer
-    over = dataclasses.replace(old.decision, run=None, stop=stop, why="")  # type: ignore[arg-type]
-    return dataclasses.replace(old, decision=over)
+    settled = {"answer__decision__run": None, "answer__decision__stop": "settled", "answer__doubt": None}
+    return finding(kind, answer__layers=layers, answer__candidates=candidates, **settled)
 
 
 def predicted(**changes: object) -> Shown:
@@ -140,49 +142,18 @@ def every_layer() -> SearchAnswer:
     return search.answer()
 
 
-def failed_layers() -> Finding:
+def failed_layers() -> Any:
     """Return a finding of which the runs of a layer failed."""
     old = FINDINGS["found"]().answer
     layers = tuple(dataclasses.replace(one, failed=2) if one.layer == 6 else one for one in old.layers)
-    return finding(answer=dataclasses.replace(old, layers=layers))
-
-
-def few_items() -> Finding:
-    """Return a finding whose items do not tell the best layers apart."""
-    old = FINDINGS["found"]().answer
-    assert old.doubt is not None
-    doubt = dataclasses.replace(old.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
-    return finding(answer=dataclasses.replace(old, doubt=doubt))
-
-
-def predicted_wrongly() -> Finding:
-    """Return a finding whose layer is better than the one that was predicted."""
-    right = answered(chance=0.97, candidates=(9,))
-    assert right.prediction is not None
-    return dataclasses.replace(right, prediction=dataclasses.replace(right.prediction, recommended_layer=8))
-
-
-def embeddings_alone(ends: tuple[float, float]) -> Finding:
-    """Return a finding that no block is needed."""
-    old = FINDINGS["found"]()
-    assert old.against_last is not None
-    proof = dataclasses.replace(old.against_last, value=sum(ends) / 2, interval=ends)
-    answer = answered(chance=0.97, candidates=(0,)).answer
-    return dataclasses.replace(old, answer=dataclasses.replace(answer, best_layer=0), against_last=proof)
-
-
-def finished() -> Finding:
-    """Return a finding whose final model has learnt from all labelled examples."""
-    old = FINDINGS["found"]()
-    return dataclasses.replace(old, final=run(), weights=dataclasses.replace(old.weights, n_train=3000))
+    return finding(answer__layers=layers)
 
 
 def among_models(elsewhere: tuple[int, ...]) -> Finding:
     """Return a finding of two models, of which the other one's layers may be the best, and one of whose is enough."""
-    finding = found_models()
-    assert finding.others[0].among is not None
-    other = dataclasses.replace(finding.others[0].among, candidates=elsewhere, smallest_sufficient=4)
-    return dataclasses.replace(finding, others=(dataclasses.replace(finding.others[0], among=other),))
+    one = found_models()
+    other = changed(one.others[0], among__candidates=elsewhere, among__smallest_sufficient=4)
+    return dataclasses.replace(one, others=(other,))
 
 
 def known_rule() -> Shown:
@@ -300,8 +271,8 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     "score: on the floor": lambda: scored(against(BEST, floor=HIGH)),
     "score: the last layer": last_is_best,
     "score: the last layer, decided": lambda: last_is_best((2,)),
-    "score: models, decided": lambda: of_models(candidates=(11,)),
-    "score: models, undecided": lambda: of_models(tolerance=0.1),
+    "score: models, decided": lambda: changed(models(), compared__candidates=(11,)),
+    "score: models, undecided": lambda: changed(models(), compared__tolerance=0.1),
     "score: ways, decided": lambda: gained(1.0, 5.0),
     "score: ways, failed": lambda: gained(-5.0, -1.0),
     "finetune: decided": lambda: tuned(of_three(1, behind=0.0)),
@@ -314,18 +285,23 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     "find: decided": lambda: answered(chance=0.97, candidates=(9,)),
     "find: probable": lambda: answered(chance=0.6, candidates=(8, 9)),
     "find: nothing to do": lambda: answered("found, no drop", chance=0.6, candidates=(11, 12)),
-    "find: spoilt": lambda: finding(answer=dataclasses.replace(FINDINGS["found"]().answer, spoilt=3)),
-    "find: refuted": lambda: tested(-2.0, (-3.5, -1.0)),
-    "find: no difference on test": lambda: tested(0.5, (-1.0, 2.0)),
+    "find: spoilt": lambda: finding(answer__spoilt=3),
+    "find: refuted": lambda: on_test(-2.0, (-3.5, -1.0)),
+    "find: no difference on test": lambda: on_test(0.5, (-1.0, 2.0)),
     "find: on the floor": lambda: finding(floor=HIGH),
     "find: above a floor": lambda: finding(floor=FLOOR),
-    "find: wrongly predicted": predicted_wrongly,
+    "find: wrongly predicted": lambda: changed(answered(chance=0.97, candidates=(9,)), prediction__recommended_layer=8),
     "find: failed runs": failed_layers,
-    "find: few items": few_items,
-    "find: final": finished,
+    "find: few items": lambda: finding(
+        answer__doubt__difference=0.3,
+        answer__doubt__item_error=1.0,
+        answer__doubt__seed_error=0.1,
+        answer__doubt__items_needed=6147,
+    ),
+    "find: final": lambda: finding(final=run(), weights__n_train=3000),
     "find: no fine-tuning needed": lambda: finding(untrained=(99.0,) * 13),
-    "find: embeddings": lambda: embeddings_alone((1.0, 3.0)),
-    "find: embeddings, not shown": lambda: embeddings_alone((-1.0, 3.0)),
+    "find: embeddings": lambda: on_test(2.0, (1.0, 3.0), embeddings_alone),
+    "find: embeddings, not shown": lambda: on_test(1.0, (-1.0, 3.0), embeddings_alone),
     "find: several models, one of them": lambda: among_models(()),
     "search: every layer": every_layer,
     "search: no gain": lambda: stopped("gain"),
@@ -343,7 +319,7 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     "predict: unread": lambda: predicted(readable=False),
     "predict: known rule": known_rule,
     "prediction: some items": lambda: dataclasses.replace(
-        prediction(), zero_shot=dataclasses.replace(zero_shot(9, 46.0), n_items=(1000, 5000))
+        PAIRS["intervals"](), zero_shot=dataclasses.replace(zero_shot(9, 46.0), n_items=(1000, 5000))
     ),
 }
 
