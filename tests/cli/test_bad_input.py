@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -124,15 +123,6 @@ def test_where_an_error_comes_from_is_shown_on_request(layerprobe: Layerprobe, t
     assert done.code == 1
     assert "Traceback (most recent call last)" in done.err
     assert done.err.splitlines()[-1].startswith("error: ")
-
-
-def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = re.compile(r"embedding with electra: \d+ %(, about \d+ s left)?")
-    assert not any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file).err.splitlines()))
-    monkeypatch.setattr("layerprobe_cli.output.LINE_EVERY", 0)
-    assert any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file, "--prompt", "a").err.splitlines()))
 
 
 @pytest.mark.parametrize("message", ["CUDA error: out of memory", "expected scalar type Float"])

@@ -39,23 +39,6 @@ def test_the_answer_is_the_best_rule_and_the_table_has_a_row_a_strategy(
     assert "note: rules with parameters were tuned on the other families" in done.err
 
 
-def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    done = layerprobe("lab", "bench", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
-    assert done.json["level"] == 0.8
-    assert [(each["budget"], each["clusters"]) for each in done.json["budgets"]] == [("gentle", "families")]
-    assert done.json["budgets"][0]["truths"]["a0"]["onset"] == 5
-
-
-@pytest.mark.slow
-def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
-    done = layerprobe("lab", "bench", zoo_file, "--tuned")
-    assert "the rules were tuned on the zoos that come with layerprobe" in done.err
-    assert "tuned on the other families" not in done.err
-    (budget,) = layerprobe("lab", "bench", zoo_file, "--tuned", "--json").json["budgets"]
-    assert "fall of effective rank" in budget["left_out"]
-
-
 @pytest.mark.slow
 def test_encoders_that_rules_were_tuned_on_can_be_left_out(
     layerprobe: Layerprobe, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from layerprobe_cli.main import app
@@ -44,13 +43,6 @@ def test_all_names_are_offered(words: tuple[str, ...], names: list[str]) -> None
     first = next(iter(names))
     assert first in completed(*words[:-1], first[:3])
     assert completed(*words[:-1], "no such name") == []
-
-
-def test_data_are_left_to_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pairs.csv").touch()
-    for words in (("score", "-t", ""), ("score", "MODEL", "")):
-        assert completed(*words) == [], "expected nothing, of which bash and zsh make files"
 
 
 QUESTIONS = """

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from layerprobe.results import words
 from layerprobe.results.shown import read_result
 
@@ -33,25 +31,3 @@ def test_it_names_model_and_layer_and_what_comes_next(
     assert final[-1] == "--final"
     assert "--name" in final
     assert words.headline(result.conclusion) in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_the_runs_are_those_of_each_model_by_itself(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
-    both = read_result(layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--json").out)
-    alone = layerprobe("find", pair[0], "-t", pairs_file, *QUICK, "--json").json
-    by_name = {(made["run"]["layer"], made["run"]["seed"]): made["run"] for made in alone["runs"]}
-    shared = [made.run for made in both.models[0].runs if (made.run.layer, made.run.seed) in by_name]
-    assert shared
-    assert all(run.seconds == by_name[run.layer, run.seed]["seconds"] for run in shared), "expected no run made twice"
-    entries = {path.parent.parent.name for path in (tmp_path / "cache" / "runs").glob("*/*/result.json")}
-    assert len(entries) >= 2
-
-
-def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    done = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run")
-    assert done.code == 0, done.err
-    assert done.out.count("takes at most about") == 2
-    plans = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json["plans"]
-    assert [plan["model"] for plan in plans] == [str(path) for path in pair]

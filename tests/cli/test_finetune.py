@@ -33,8 +33,3 @@ def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tm
     assert "layer 3, seed 1: the loss became nan (this run failed before" in failed.err
     assert failed.err.count("error: ") == 0
     assert layerprobe(*command, "--retry-failed").code == 0
-
-
-def test_a_dry_run_counts_all_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    planned = layerprobe("finetune", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json
-    assert [plan["block_steps"] for plan in planned["plans"]] == [10, 10]

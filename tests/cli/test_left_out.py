@@ -17,7 +17,6 @@ from layerprobe.prediction.rules import rule_curves
 from layerprobe.readings.reading import READINGS, LayerCurve, alone
 from layerprobe.readings.source import read_curves
 from layerprobe.results.shown import read_result
-from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
@@ -149,25 +148,6 @@ def test_a_layer_alone_is_compared_with_nothing(layerprobe: Layerprobe, pairs_fi
         assert (done.code, done.out) == (1, "")
         assert done.err.endswith("expected two layers that differ between texts, to compare with each other, got one\n")
     assert layerprobe("compare", model, "-t", pairs_file).code == 0
-
-
-def test_scores_and_metrics_leave_cells_blank(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    done = layerprobe("score", pair[0], "-t", pairs_file, *CLS)
-    assert done.err.count(said(pair[0])) == 1
-    assert done.table[1].split() == ["0"]
-    printed = layerprobe("score", pair[0], "-t", pairs_file, *CLS, "--json").json["scores"]
-    for by_layer in printed["metrics"].values():
-        assert [value is None for value in by_layer] == [True, False, False, False]
-    scores = from_json(LayerScores, json.dumps(printed))
-    assert scores.scores[0] == scores.scores[1]
-    assert json.loads(to_json(scores)) == printed
-    assert scores.best_layer >= 1
-    assert scores.to_pandas().loc[0, "spearman":].isna().all()  # type: ignore[misc]
-    done = layerprobe("predict", pair[0], "-t", pairs_file, *CLS, "--readings")
-    assert done.err.count(said(pair[0])) == 1
-    without, first, *others = (len(line.split()) for line in done.out.splitlines()[3:7])
-    assert without == 1
-    assert others == [first + 1] * 2, "expected CKA with the layer before from the second layer on"
 
 
 def test_find_goes_without_it(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path) -> None:

@@ -25,17 +25,6 @@ def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
-    done = layerprobe("score", pair[0], "-t", beir)
-    assert done.code == 0, done.err
-    lines = done.table
-    assert lines[0].split()[:2] == ["layer", "nDCG@10"]
-    assert [line.split()[0] for line in lines[1:5]] == ["0", "1", "2", "3"]
-    assert sum(line.endswith(("  best", "  best guess")) for line in lines) == 1, "others may be best"
-    assert "nDCG@10 x 100 on test" in done.out
-    assert "note: left out 1 of 30 queries without a relevant document" in done.err
-
-
 def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
     options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
     found = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
@@ -45,12 +34,6 @@ def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) ->
     assert found["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
     assert first["scores"]["method"] == "dot"
     assert len(first["ids"]) == len(first["scores"]["by_item"]["ndcg@10"][3]) == 29
-
-
-def test_a_table_of_pairs(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
-    done = layerprobe("score", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
-    assert done.code == 0, done.err
-    assert "nDCG@10" in done.out
 
 
 def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(

@@ -27,16 +27,13 @@ def write(task: Task, folder: Path) -> Path:
         if isinstance(examples, TaggedSentences):
             named = [[task.labels[tag] for tag in tags] for tags in examples.tags]
             rows = [{"tokens": w, "tags": t} for w, t in zip(examples.words, named, strict=True)]
-            (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-            continue
-        second = examples.second or ()
-        names = [task.labels[int(target)] if task.labels else f"{5 * target:g}" for target in examples.targets]
-        columns = [examples.first, *([second] if second else []), names]
-        header = (
-            "text,label" if not second else "sentence1,sentence2,score" if task.kind == "sts" else "text1,text2,label"
-        )
-        lines = [header, *(",".join(row) for row in zip(*columns, strict=True))]
-        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n")
+        else:
+            targets = [task.labels[int(target)] if task.labels else 5 * target for target in examples.targets]
+            columns = {"text1": examples.first, "text2": examples.second, "label": targets}
+            if not examples.second:
+                columns = {"text": examples.first, "label": targets}
+            rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
 
 
@@ -85,16 +82,6 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
     assert layerprobe("score", "org/tiny", *source, "--json").json == first
     refused = layerprobe("score", "org/tiny", *source, "--document-prompt", "b ")
     assert (refused.code, "org/tiny" in refused.error) == (1, True)
-
-
-def test_what_is_odd_about_data_is_said_as_by_find(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("".join(f"жзик {i} жзл,лмн {i} жзик,{i % 5}.5\n" for i in range(60)))
-    lost = "of their characters are unknown to its tokenizer"
-    for command in ("score", "compare"):
-        said = layerprobe(command, *pair[: 1 + (command == "compare")], "-t", path).err
-        assert said.count(lost) == 1, said
-        assert said.count("texts in column 0 and column 1, target in column 2") == 1, said
 
 
 def test_what_splits_share_is_said_where_something_is_learnt_from_one(

@@ -1,12 +1,10 @@
 """layerprobe score with several models: which layer of which model."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from layerprobe.profiling.values import ProfileSettings
-from tests.models import save_tiny
 
 from .conftest import Layerprobe, Pair
 
@@ -48,18 +46,3 @@ def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
     for split, where in ((), ""), (("--split", "test"), " on test"):
         assert f"Spearman x 100{where}, 95 %" in layerprobe("score", pair[0], "-t", pairs_file, *split).out
     assert " ms " not in layerprobe(*both, "--no-time", "--wide").out
-
-
-def test_a_tokenizer_of_another_language_is_named(
-    layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tmp_path: Path
-) -> None:
-    """Its words are other letters than those of the task, which it reads as unknown."""
-    foreign = save_tiny("bert", tmp_path / "foreign")
-    text = (foreign / "tokenizer.json").read_text()
-    words = json.loads(text)
-    vocabulary = words["model"]["vocab"]
-    words["model"]["vocab"] = {(f"{key}é" if len(key) == 1 else key): value for key, value in vocabulary.items()}
-    (foreign / "tokenizer.json").write_text(json.dumps(words))
-    done = layerprobe("score", pair[0], foreign, "-t", pairs_file, "--no-time")
-    assert "foreign" in done.err, "expected a warning of what it cannot read, or the line that it cannot be scored"
-    assert "Traceback" not in done.err

@@ -72,18 +72,6 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: Pair, texts: Pat
     assert not (tmp_path / "cache" / "runs").exists()
 
 
-def test_texts_of_a_table_are_in_the_column_that_is_named(
-    layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path
-) -> None:
-    table = tmp_path / "texts.csv"
-    lines = texts.read_text().splitlines()
-    table.write_text("\n".join(["title,body", *(f"the title of {line},{line}" for line in lines)]) + "\n")
-    given = ("shrink", pair[1], "--size", "2", "--texts", table, "--dry-run")
-    assert "--columns" in layerprobe(*given).error
-    done = layerprobe(*given, "--columns", "body")
-    assert done.code == 0, done.err
-
-
 def test_every_command_takes_a_model_without_some_blocks(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     whole, cut = (
         layerprobe("score", pair[1], "-t", pairs_file, "--json", *extra).json
