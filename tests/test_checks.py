@@ -1,12 +1,9 @@
 """Python takes the words of the command line: numbers, layers, seeds, shares and names as a text."""
 
-import re
-from typing import Any
-
 import numpy as np
 import pytest
 
-from layerprobe.checks import check_count, check_seeds, layer_numbers, one_layer, read_numbers, read_share
+from layerprobe.checks import check_count, check_seeds, layer_numbers, one_layer, read_numbers
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
@@ -65,24 +62,3 @@ def test_a_layer_that_a_model_lacks_is_refused(layers: object) -> None:
 def test_what_is_no_layer_is_refused(text: str) -> None:
     with pytest.raises(DataError, match=r"expected (whole numbers|a range) such as .* got "):
         layer_numbers(text, 6)
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "0.5%", "101%", "nan", "-5%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(
-        DataError, match=re.escape(f"expected a share from 1 % to 100 %, such as 15% or 0.15, got {text!r}")
-    ):
-        read_share(text)
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "line"),
-    [
-        (TaskSettings, {"source": "a", "score_range": "5"}, "expected score_range as two numbers such as 0,5, got '5'"),
-        (Model, {"name": "a", "blocks": 1.5}, "expected blocks as whole numbers such as 3 or 1,5,6, got 1.5"),
-        (TaskSettings, {"source": "a", "columns": 3}, "expected columns as names, got 3"),
-    ],
-)
-def test_what_a_field_cannot_be_is_named(kind: type, values: dict[str, Any], line: str) -> None:
-    with pytest.raises(DataError, match=re.escape(line)):
-        kind(**values)

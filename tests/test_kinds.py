@@ -20,9 +20,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
-from layerprobe.results.document import render
 from layerprobe.scoring import probes
 from layerprobe.scoring.score import score_split, zero_shot
 from layerprobe.study.find import find
@@ -174,57 +172,9 @@ def test_a_finding_of_any_kind_holds_together(finding: Finding) -> None:
         assert all(0 <= score <= 100 for scores in outcome.test.values() for score in scores)
 
 
-def test_the_report_names_the_metric(finding: Finding) -> None:
-    title = metric_title(finding.primary)
-    page = render(finding)
-    assert f"{title} × 100".lower() in page.lower()
-    assert f">test {title}</th>" in page
-    assert "Spearman" not in page.split("<script")[0]
-    assert f"({finding.kind}, sha256" in page
-
-
-@pytest.mark.parametrize("kind", LABELLED)
-def test_what_is_needed_beside_a_split(kind: str) -> None:
-    assert KINDS[kind].fitted_on == ("validation" if kind == "paraphrase" else "train")
-    assert KINDS["sts"].fitted_on is None
-
-
 # ---- values that do not fit ---------------------------------------------------------------------------
 
 PAIRS, TEXTS = toy_task_of("entailment").test, toy_task_of("classification").test
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"kind": "nli"}, rf"expected a kind of task, one of {', '.join(OWN)}, got 'nli'"),
-        ({"labels": ()}, "expected the names of the classes for a task of kind entailment, got 0 labels"),
-        ({"kind": "sts"}, "expected no labels for a task of kind sts, got 3 labels"),
-        ({"kind": "paraphrase"}, "expected the 2 labels of paraphrase, got 3"),
-        ({"test": TEXTS}, "expected pairs in the test split of a task of kind entailment"),
-        ({"kind": "classification"}, "expected single texts in the train split of a task of kind classification"),
-        ({"labels": ("a", "b")}, "expected class numbers from 0 to 1 in the train split"),
-    ],
-)
-def test_a_task_that_does_not_fit_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        dataclasses.replace(toy_task_of("entailment"), **fields)
-
-
-def test_targets_that_are_not_finite_are_counted() -> None:
-    with pytest.raises(DataError, match="expected finite targets, got NaN or infinity for 2 of 3 examples"):
-        Examples(first=("a", "b", "c"), second=None, targets=(float("nan"), 1.0, float("inf")))
-
-
-@pytest.mark.parametrize("text", [None, 3, "", " \t"])
-@pytest.mark.parametrize("side", ["first", "second"])
-def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
-    task = toy_task_of("entailment")
-    texts = list(getattr(task.validation, side))
-    texts[4] = text
-    validation = dataclasses.replace(task.validation, **{side: tuple(texts)})
-    with pytest.raises(DataError, match=re.escape(f"expected texts in validation[4], got {text!r}: leave")):
-        dataclasses.replace(task, validation=validation)
 
 
 @pytest.mark.parametrize("text", ["stsb", Path(__file__), Path("pairs.csv")])

@@ -70,31 +70,3 @@ def test_a_path_that_no_system_takes_is_one_line(path: str, tmp_path: Path, monk
         with pytest.raises(LayerProbeError, match=r"^[ -~]+$"):
             call()
     assert [file.name for file in tmp_path.iterdir()] == ["p.csv"]
-
-
-def test_a_file_that_does_not_exist_is_said_and_a_similar_one_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pairs.csv").write_text("".join(f"a {i},b {i},{i % 5}\n" for i in range(40)))
-    model, task = str(lp.embedded_model("rtd")), lp.embedded_task()
-    calls: list[tuple[Callable[[], object], str]] = [
-        (lambda: lp.find(model, "pairz.csv"), "pairz.csv does not exist: expected a Task"),
-        (lambda: lp.score([model], "pairz.csv"), "pairz.csv does not exist: expected a Task"),
-        (lambda: lp.find([model, "pairz.csv"], task), "there is no file pairz.csv: expected a folder"),
-        (lambda: lp.compare(model, "./pairz", task), "there is no folder ./pairz: expected a folder"),
-        (lambda: lp.load_task("pairz.csv"), "pairz.csv does not exist: expected a data file"),
-        (lambda: lp.load_task("pairs.csv", test="pairz.tsv"), "pairz.tsv does not exist: expected a data file"),
-        (lambda: lp.load_texts("pairz.csv"), "pairz.csv does not exist: expected a data file"),
-        (
-            lambda: lp.extract(model, "pairz.csv"),
-            "expected texts, got the path 'pairz.csv': layerprobe.load",
-        ),
-        (lambda: lp.load_task("pairs.npy"), "pairs.npy does not exist: expected a data file"),
-    ]
-    for call, line in calls:
-        with pytest.raises(LayerProbeError, match=line) as caught:
-            call()
-        assert str(caught.value).endswith("; did you mean 'pairs.csv'?")
-    with pytest.raises(LayerProbeError, match=r"does not exist: expected a data file$"):
-        lp.load_task("another.csv")

@@ -12,7 +12,7 @@ import pytest
 from layerprobe_cli import output
 from nbclient import NotebookClient
 
-from layerprobe.context import DEFAULT_SETTINGS, current, in_parts, notebook_bar, pace, part, report, settings
+from layerprobe.context import DEFAULT_SETTINGS, current, in_parts, notebook_bar, pace, report, settings
 from layerprobe.errors import DataError
 
 CELL = """
@@ -55,13 +55,6 @@ def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setitem(sys.modules, "IPython", terminal)  # type: ignore[arg-type]
     notebook_bar("TMFT", 1, 2)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_part_is_reported_as_a_share_of_the_whole() -> None:
-    said: list[tuple[str, float, float]] = []
-    with settings(progress=lambda *given: said.append(given)), part(start=3.0, share=2.0, whole=10.0):
-        report("TMFT", 1, 4)
-    assert said == [("TMFT", 3.5, 10.0)]
 
 
 def test_settings_hold_inside_their_block_alone() -> None:

@@ -20,11 +20,6 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[type]]:
     registry.reload()
 
 
-def test_own_things_load_when_asked_for(registry: Registry[type]) -> None:
-    assert (list(registry), len(registry), "ordered" in registry) == (["ordered"], 1, True)
-    assert registry["ordered"] is OrderedDict
-
-
 def test_another_package_adds_to_it(registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path, registry, "class Toy: pass\nnumber = 3", {"a toy": "Toy", "broken": "number"})
     assert list(registry) == ["ordered", "a toy", "broken"]

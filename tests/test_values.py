@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, digest, from_json, to_bytes, to_json
@@ -19,7 +18,6 @@ from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.interval import Interval
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.measures import CKA
-from layerprobe.similarity.values import CurveUncertainty, MapUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.tasks.values import Examples, Task
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -96,19 +94,6 @@ def test_json_gives_back_the_same_value(value: Everything) -> None:
     again = from_json(Everything, text)
     assert again == value
     assert to_json(again) == text
-
-
-def test_whole_numbers_are_read_as_floats_where_floats_are_due() -> None:
-    run = from_json(FineTuningRun, changed(test={"spearman": 75}, seconds=3))
-    assert (run.test, type(run.test["spearman"]), type(run.seconds)) == ({"spearman": 75.0}, float, float)
-
-
-def test_tuples_and_nested_values_come_back_as_such() -> None:
-    run = from_json(FineTuningRun, to_json(RUN))
-    assert isinstance(run.epochs, tuple)
-    assert isinstance(run.epochs[0], EpochMetrics)
-    assert isinstance(run.protocol, Protocol)
-    hash(run.protocol)
 
 
 def test_a_field_with_a_default_can_be_left_out() -> None:
@@ -196,61 +181,8 @@ def spearman_of(*scores: float, split: str = "test") -> LayerScores:
     return LayerScores(split=split, method="cosine", primary="spearman", metrics=metrics)
 
 
-ZEROS = ((0.0, 0.0),) * 3
 # three layers against two
-COMPARISON = Comparison(
-    model=model("m", 2),
-    reference=model("r", 1),
-    texts_digest="1",
-    pooling="mean",
-    map=SimilarityMap(
-        measure=CKA(kernel="rbf"),
-        values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
-        n_samples=50,
-        sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
-        effective_shares=((0.9, 0.8, 0.3), (0.9, 0.8)),
-        uncertainty=MapUncertainty(
-            level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
-        ),
-    ),
-    curve=SimilarityCurve(
-        values=(0.9, 0.7, 0.2),
-        reference_layers=(0, 1, 1),
-        alignment="relative-depth",
-        uncertainty=CurveUncertainty(
-            level=0.95,
-            lower=(0.0,) * 3,
-            upper=(1.0,) * 3,
-            band_lower=(0.0,) * 3,
-            band_upper=(1.0,) * 3,
-            covariance=((0.0,) * 3,) * 3,
-        ),
-    ),
-)
 # where in the comparison, what to write there, what to read
-EDITS: list[tuple[str, Any, str]] = [
-    (
-        "map.measure.name",
-        "procrustess",
-        "expected a measure, one of cka, .*, got 'procrustess'; did you mean 'procrustes'",
-    ),
-    ("map.measure.name", None, "expected the name of a measure, got None"),
-]
-
-
-@pytest.mark.parametrize(("place", "value", "message"), EDITS)
-def test_a_comparison_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value: Any, message: str) -> None:
-    data = json.loads(to_json(COMPARISON))
-    *path, last = place.split(".")
-    part = data
-    for name in path:
-        part = part[name]
-    assert part[last] != value
-    part[last] = value
-    with pytest.raises(DataError, match=message) as caught:
-        from_json(Comparison, json.dumps(data))
-    assert str(caught.value).startswith("expected a Comparison as JSON: ")
-    assert "\n" not in str(caught.value)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------------
@@ -274,11 +206,6 @@ def test_a_digest_is_what_it_always_was() -> None:
     # printf '{"epoch":1,"train_loss":0.5,"validation":{"pearson":2.0,"spearman":1.0}}' | sha256sum
     metrics = EpochMetrics(epoch=1, train_loss=0.5, validation={"spearman": 1.0, "pearson": 2.0})
     assert digest(metrics) == "597487f94c8d37c98ead724a11c5e8cf1fa5bbba140a94c21a3c6765b88cfa9c"
-
-
-def test_the_order_of_keys_does_not_matter_and_that_of_items_does() -> None:
-    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})
-    assert digest([1, 2]) != digest([2, 1])
 
 
 @given(st.text(), st.text())
@@ -311,11 +238,6 @@ def test_the_texts_of_pairs_are_distinct_in_order_of_first_appearance() -> None:
     pairs = Examples(first=("b", "a", "b"), second=("c", "b", "d"), targets=(0.0, 0.5, 1.0))
     assert pairs.texts == ("b", "c", "a", "d")
     assert len(pairs) == 3
-
-
-def test_pairs_of_unequal_lengths_are_refused() -> None:
-    with pytest.raises(DataError, match="field of Examples, got 2 targets, 2 first, 1 second"):
-        Examples(first=("a", "b"), second=("c",), targets=(0.1, 0.2))
 
 
 def test_the_best_layer_is_the_earlier_one_of_equals() -> None:

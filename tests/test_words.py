@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,15 +96,6 @@ def test_a_wrong_call_leads_to_the_right_one(name: str, in_python: None) -> None
         call(embedded_task(train=16, validation=8, test=8))
     assert answer in str(caught.value)
     assert "--" not in str(caught.value)
-
-
-def test_a_result_is_saved_and_loaded_without_its_type(tmp_path: Path) -> None:
-    scores = lp.score(MODEL, embedded_task(train=16, validation=8, test=8))
-    assert lp.load(lp.save(scores, tmp_path / "new" / "scores.json")) == scores
-    assert lp.save(scores, tmp_path / "scores.csv").read_text() == scores.table.csv()
-    assert "</html>" in lp.save(scores, tmp_path / "scores.html").read_text()
-    with pytest.raises(lp.LayerProbeError, match=r"use an ending of \.json, \.html"):
-        lp.save(scores, tmp_path / "scores.txt")
 
 
 def test_messages_name_arguments_as_they_are_given(in_python: None) -> None:

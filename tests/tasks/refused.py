@@ -28,14 +28,13 @@ from layerprobe.tasks.formats import Format, Grid, read_grid
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
 from layerprobe.tasks.splitting import folds_of, split_by_ratio
-from layerprobe.tasks.values import Examples, Items, Task, TaskSettings
+from layerprobe.tasks.values import Examples, Items, Task
 from tests.images import digit_folder
 from tests.toy_questions import squad_json, toy_questions
 from tests.toy_retrieval import collection
 
 __all__ = [
     "Format",
-    "TaskSettings",
     "arrow",
     "digit_folder",
     "load_retrieval",
