@@ -95,14 +95,6 @@ def test_words_are_of_a_closed_vocabulary_some_much_more_frequent(language: Lang
     assert counts.max() > 50 * np.median(counts)
 
 
-def test_sentences_say_each_word_of_the_scene_in_one_register(language: Language, scenes: list[Scene]) -> None:
-    for scene in scenes[:50]:
-        words = set(language.tell(scene, random.Random(0)).split())
-        concepts = [concept for slot in Scene.__slots__ if (concept := getattr(scene, slot))]
-        registers = range(len(scene.agent.words))
-        assert any(all(concept.words[register] in words for concept in concepts) for register in registers)
-
-
 def test_similarity_of_scenes_is_symmetric_1_for_the_same_and_less_for_any_change(scenes: list[Scene]) -> None:
     for a, b in itertools.pairwise(scenes):
         assert scene_similarity(a, a) == pytest.approx(1)

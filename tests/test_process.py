@@ -199,7 +199,6 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork her
 
 
 @forks
-@forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_has_one_thread_of_torch() -> None:
     def call() -> None:

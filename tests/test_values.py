@@ -104,9 +104,7 @@ def test_a_field_with_a_default_can_be_left_out() -> None:
 
 WRONG = {
     "no JSON": ("{", "expected a FineTuningRun as JSON: Expecting property name"),
-    "nothing": ("", "Expecting value"),
     "a list": ("[]", r"expected a table, got \[\]"),
-    "null": ("null", "expected a table, got null"),
     "unknown field": (changed(colour="red"), "unknown key colour, expected layer, seed, protocol"),
     "missing field": ('{"layer": 3}', "expected seed, a whole number, got none"),
     "missing nested field": (changed(epochs=[{"epoch": 1}]), r"expected epochs\[0\]\.train_loss, a number, got none"),
@@ -114,9 +112,7 @@ WRONG = {
     "float for an int": (changed(layer=3.0), "expected layer to be a whole number, got 3.0"),
     "bool for an int": (changed(layer=True), "expected layer to be a whole number, got true"),
     "bool for a float": (changed(seconds=True), "expected seconds to be a number, got true"),
-    "null for a float": (changed(seconds=None), "expected seconds to be a number, got null"),
     "text for a tuple": (changed(epochs="abc"), 'expected epochs to be a list of tables, got "abc"'),
-    "object for a tuple": (changed(epochs={"a": 1}), "expected epochs to be a list of tables, got {"),
     "list for an object": (changed(protocol=[1]), r"expected protocol to be a table, got \[1\]"),
     "NaN": (changed(seconds=math.nan), "expected a finite number or null, got NaN"),
     "infinity": (changed(seconds=-math.inf), "expected a finite number or null, got -Infinity"),

@@ -1,11 +1,9 @@
 """A home that cannot be written: a folder for the time of a command that keeps nothing, one line elsewhere."""
 
-import os
 import tempfile
 from pathlib import Path
 
 import pytest
-from layerprobe_cli.shell import usable_cache
 
 from tests.cli.conftest import Pair, call
 
@@ -49,11 +47,3 @@ def test_the_usual_cache_is_used_again(pair: Pair, pairs_file: Path, home: Path)
         assert done.code == 0, done.err
         assert "nothing is kept" not in done.err
     assert list(home.rglob("manifest.json"))
-
-
-def test_an_error_in_a_folder_of_its_own_stays_one(home: Path) -> None:
-    place = usable_cache("score", None)
-    assert place.__enter__()
-    full = OSError("no space")
-    assert not place.__exit__(type(full), full, None)
-    assert "LAYERPROBE_CACHE" not in os.environ

@@ -88,13 +88,6 @@ def test_the_kind_can_be_asked_for(tmp_path: Path) -> None:
     assert single.train.first == load_task(path).train.second
 
 
-def test_the_kind_chooses_the_column(tmp_path: Path) -> None:
-    rows = [(*pair, ("A", "B")[i % 2]) for i, pair in enumerate(pairs([1, 3.5, 5] * 40))]
-    path = write(tmp_path / "a.csv", rows, ("sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"))
-    assert load_task(path).score_range == (1, 5)
-    assert load_task(path, kind="entailment").labels == ("A", "B")
-
-
 ENOUGH = ["yes", "no"] * 4
 
 
