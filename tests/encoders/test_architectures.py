@@ -16,7 +16,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.check import examine
 from tests.few import few_architectures
 from tests.models import (
@@ -169,14 +169,6 @@ def test_saved_truncated_models_are_plain_checkpoints(name: str, loaded: Loaded,
         torch.testing.assert_close(list(again.layer_states(batch))[-1][real], expected[real], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", RUNS_WITH_A_BLOCK_ONLY)
-def test_layer_0_of_models_that_need_a_block_is_not_saved(name: str, loaded: Loaded, tmp_path: Path) -> None:
-    truncated = TruncatedEncoder(loaded(name), 0)
-    with pytest.raises(UnsupportedArchitectureError, match="layer 0 cannot be saved: save layer 1 or a later one"):
-        truncated.save(tmp_path / "zero", loaded(name).tokenizer)
-    assert not (tmp_path / "zero").exists()
-
-
 @pytest.mark.parametrize("name", ["bert", "albert", "t5", "gpt2", "electra-projected", "modernbert"])
 @torch.inference_mode()
 def test_one_block(name: str, tmp_path: Path) -> None:
@@ -193,14 +185,6 @@ def test_truncation_keeps_the_attention_implementation_and_the_random_state(chec
     before = torch.random.get_rng_state()
     assert TruncatedEncoder(encoder, 1).model.config._attn_implementation == "eager"
     assert torch.equal(torch.random.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("layer", [-1, N_BLOCKS + 1])
-def test_layer_out_of_range(layer: int, loaded: Loaded) -> None:
-    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
-        TruncatedEncoder(loaded("bert"), layer)
-    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
-        next(truncated_configs(tiny_config("bert"), layer))
 
 
 def test_lists_with_an_entry_a_block_are_cut() -> None:

@@ -1,7 +1,6 @@
 """A model of some blocks is what taking the other modules out of the list gives, whatever its architecture."""
 
 import copy
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription
-from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from tests.few import few_architectures
@@ -73,31 +72,12 @@ def test_a_model_of_some_blocks(
     torch.testing.assert_close(first[mask], list(cut.layer_states(batch))[1][mask], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", few_architectures(CUT))
-@torch.inference_mode()
-def test_it_is_saved_as_any_other(name: str, checkpoint: Any, tmp_path: Path) -> None:
-    cut = load_encoder(Model(checkpoint(name), blocks=(1, 3)))
-    TruncatedEncoder(cut, 2).save(tmp_path / "cut", cut.tokenizer)
-    again = load_encoder(str(tmp_path / "cut"))
-    batch = collate(cut.tokenize(TEXTS[:3]), range(3))
-    mask = batch["attention_mask"].bool()
-    for state, expected in zip(again.layer_states(batch), cut.layer_states(batch), strict=True):
-        torch.testing.assert_close(state[mask], expected[mask], atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", NO_LIST)
 def test_models_without_a_list_of_blocks_are_refused(name: str, checkpoint: Any) -> None:
     with pytest.raises(
         UnsupportedArchitectureError, match=r"are not separate modules|depends on the presence of others"
     ):
         load_encoder(Model(checkpoint(name), blocks=(1, 3)))
-
-
-@pytest.mark.parametrize("blocks", [(), (0, 1), (1, 4), (2, 1), (1, 1)], ids=str)
-def test_blocks_that_do_not_exist(blocks: tuple[int, ...], checkpoint: Any) -> None:
-    got = ", ".join(map(str, blocks)) or "none"
-    with pytest.raises(ModelError, match=re.escape(f"ascending, from 1 to 3, got {got}")):
-        resolve(Model(checkpoint("bert"), blocks=blocks))
 
 
 def test_all_blocks_are_the_whole_model(checkpoint: Any) -> None:
@@ -126,9 +106,3 @@ def test_of_a_model_that_is_loaded() -> None:
     batch = collate(whole.tokenize(TEXTS[:1]), range(1))
     expected = with_modules_taken_out(whole, (1, 3))(**batch).last_hidden_state
     torch.testing.assert_close(list(cut.layer_states(batch))[-1], expected)
-
-
-def test_settings_with_an_entry_a_block_follow_their_blocks(checkpoint: Any) -> None:
-    whole, cut = (resolve(Model(checkpoint("modernbert"), blocks=blocks)).config for blocks in (None, (1, 3)))
-    assert whole.layer_types == ["full_attention", "sliding_attention", "full_attention"]
-    assert cut.layer_types == ["full_attention", "full_attention"]

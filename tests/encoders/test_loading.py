@@ -276,21 +276,6 @@ def test_shards_that_are_links_of_the_hub_or_the_user_are_followed(
     assert same(weights_of(load_encoder(str(folder))), weights_of(load_encoder(str(checkpoint("bert")))))
 
 
-@pytest.mark.parametrize("path", ["../other", "/other", "1_Pooling/../../other"])
-@pytest.mark.parametrize("row", [0, 1])
-def test_modules_are_in_the_folder_of_the_model(checkpoint: Saved, tmp_path: Path, path: str, row: int) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(checkpoint("bert"), folder)
-    rows = [
-        {"type": "sentence_transformers.models.Transformer", "path": ""},
-        {"type": "x.Pooling", "path": "1_Pooling"},
-    ]
-    rows[row]["path"] = path
-    (folder / "modules.json").write_text(json.dumps(rows))
-    with pytest.raises(ModelError, match="each with a type and a path below the model's folder"):
-        load_encoder(str(folder))
-
-
 def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:
     first = resolve(str(checkpoint("bert")))
     first.tokenizer(["a b c"], truncation=True, max_length=4, padding=True)

@@ -47,11 +47,6 @@ def change_config(folder: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere", "a/b/c"])
-def test_no_such_folder(name: str) -> None:
-    assert_one_line(name, f"there is no folder {name}: expected a folder with a checkpoint, or a hub id")
-
-
 def change_length(folder: Path) -> None:
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": "x"}))
@@ -59,10 +54,6 @@ def change_length(folder: Path) -> None:
 
 TABLE = "embeddings.word_embeddings.weight"
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no configuration": (
-        lambda folder: (folder / "config.json").unlink(),
-        "has no config.json: expected a Hugging Face checkpoint",
-    ),
     "attention code of others": (
         lambda folder: change_config(folder, _attn_implementation="kernels-community/attention"),
         "requests attention code from kernels-community/attention: review it, then allow it with --tr",
@@ -72,10 +63,6 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
         "cannot be loaded",
     ),
     "a length": (change_length, "has model_max_length 'x': expected a number of tokens"),
-    "no weights": (
-        lambda folder: (folder / "model.safetensors").unlink(),
-        r"has no weights: expected model\.safetensors or pytorch_model\.bin in it",
-    ),
     "missing weights": (
         lambda folder: change_weights(folder, lambda all_: {k: w for k, w in all_.items() if ".layer.1." not in k}),
         r"lacks 16 of its weights \(such as encoder\.layer\.1\.attention\.output.*expected a complete encoder",
@@ -112,9 +99,7 @@ def test_a_missing_pooler_is_no_error(folder: Path) -> None:
     assert load_encoder(str(folder)).n_layers == 4
 
 
-@pytest.mark.parametrize(
-    "name", ["bert", "roberta", "gpt2", "llama", "t5", "deberta-v2", "albert", "modernbert", "distilbert", "mpnet"]
-)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_no_tokenizer(name: str, checkpoint: Saved, tmp_path: Path) -> None:
     # for many architectures transformers 5 makes an empty one instead
     for file in ("config.json", "model.safetensors"):
@@ -191,13 +176,10 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
     assert not trace.exists()
 
 
-def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
-    for seed in (-1, 2**63):
-        with pytest.raises(ModelError, match=r"expected a seed of random weights from 0 to 2\^63 - 1, got "):
-            resolve(Model(str(checkpoint("bert")), random_init=seed))
+OUTSIDE = [json.dumps([{"type": "x", "path": path}]) for path in ("../other", "/other", "1_Pooling/../../other")]
 
 
-@pytest.mark.parametrize("modules", ["[]", "{}", "null", "[1]", '[{"type": 1, "path": ""}]'])
+@pytest.mark.parametrize("modules", ["[]", "{}", "null", "[1]", '[{"type": 1, "path": ""}]', *OUTSIDE])
 def test_modules_that_are_no_list_of_modules_are_refused_with_the_remedy(tmp_path: Path, modules: str) -> None:
     save_tiny("bert", tmp_path)
     (tmp_path / "modules.json").write_text(modules)

@@ -24,7 +24,7 @@ from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load, load_encoder
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export.folder import Layout, write_layout, written_bytes
+from layerprobe.export.folder import Layout, written_bytes
 from layerprobe.export.run import export_model
 from tests.few import USUAL_ARCHITECTURES, few
 from tests.models import (
@@ -196,13 +196,3 @@ def test_code_and_calls_of_before_are_not_in_the_files(bert: Path, tmp_path: Pat
     assert (tokenizer["truncation"], tokenizer["padding"]) == (None, None)
     found = sentence_transformer(tmp_path / "one").encode(list(TEXTS))
     np.testing.assert_allclose(found, layerprobe_embeddings(bert, 1), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("prompt", ["", 'say "ünï": ', "\n日本 "])
-def test_a_layout_is_read_as_it_was_written(prompt: str, tmp_path: Path) -> None:
-    layout = Layout(pooling="max", width=16, max_length=64, prompt=prompt)
-    write_layout(tmp_path, layout)
-    assert read_layout(tmp_path) == layout
-    names = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
-    beside = {"modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
-    assert names == {*beside, "1_Pooling/config.json"}

@@ -18,7 +18,7 @@ from layerprobe.encoders.batching import pool
 from layerprobe.encoders.engines import FILES, int8_graphs, read_int8
 from layerprobe.encoders.graphs import USUAL_TEXTS
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.errors import DataError, MissingPackageError, ModelError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.export import folder as checkpoint
 from layerprobe.export.run import ExportResult, export_model
 from layerprobe.files.atomic import folder_problems
@@ -184,13 +184,3 @@ def test_an_exporter_that_fails_names_the_model(bert: Path, tmp_path: Path, monk
     monkeypatch.setattr("layerprobe.encoders.engines.exported", fails)
     words = r"^rounding to 8 bits of .*bert failed: no such operation; use"
     refused(bert, tmp_path / "out", match=words, error=ModelError)
-
-
-def test_what_is_not_installed(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    said = r"the backend openvino needs openvino, which is not installed: pip install 'layerprobe\[openvino\]'"
-    refused(bert, tmp_path / "out", int8="openvino", match=said, error=MissingPackageError)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    for backend in BOTH:  # ONNX Runtime rounds for both
-        said = "the backend onnx needs onnxruntime, which is not installed"
-        refused(bert, tmp_path / "out", int8=backend, match=said, error=MissingPackageError)

@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -272,13 +271,6 @@ def test_static_embeddings_have_no_blocks(tmp_path: Path) -> None:
         export_model(tmp_path / "model", tmp_path / "out", layer=1)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "CNN"])
-def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: Path) -> None:
-    before = modules()["CNN"](HIDDEN, 4, [1, 3]) if kind == "CNN" else modules()["LSTM"](HIDDEN, 4)
-    with pytest.raises(ModelError, match=rf"has the modules .*\.{kind}, which cannot be exported"):
-        export_model(built(tmp_path, before, modules()["Pooling"](8)), tmp_path / "out", layer=N_BLOCKS)
-
-
 @pytest.mark.parametrize(
     ("at", "change", "words"),
     [
@@ -297,15 +289,6 @@ def test_modules_that_cannot_be_kept(at: int, change: dict[str, str], words: str
 
 
 # ---- nothing is missing -------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_loading_prints_no_report(bert: Path, tmp_path: Path) -> None:
-    export_model(bert, tmp_path / "out", layer=2)
-    code = f"from transformers import AutoModel as A; A.from_pretrained({str(tmp_path / 'out')!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "MISSING" not in done.stdout + done.stderr
-    assert "pooler" not in done.stdout + done.stderr
 
 
 # ---- runs ---------------------------------------------------------------------------------------------

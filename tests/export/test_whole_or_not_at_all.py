@@ -2,11 +2,7 @@
 
 import errno
 import json
-import os
 import re
-import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +11,12 @@ import pytest
 
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
+from layerprobe.errors import DataError, ModelError, StoreError
 from layerprobe.export import folder as checkpoint
 from layerprobe.export.run import export_model
 from layerprobe.files import atomic
 from layerprobe.files.atomic import folder_errors, new_folder
-from tests.models import N_BLOCKS, save_tiny
+from tests.models import N_BLOCKS
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -41,12 +37,6 @@ def test_layers_that_do_not_exist(bert: Path, tmp_path: Path) -> None:
 
 def test_a_layer_below_0_counts_from_the_last_one(bert: Path, tmp_path: Path) -> None:
     assert export_model(bert, tmp_path / "out", layer=-2).layer == N_BLOCKS - 1
-
-
-def test_architectures_that_cannot_be_truncated(tmp_path: Path) -> None:
-    model = save_tiny("albert", tmp_path / "model", num_hidden_groups=3)
-    with pytest.raises(UnsupportedArchitectureError, match="cannot be truncated layer by layer"):
-        export_model(model, tmp_path / "out", layer=1)
 
 
 def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
@@ -123,12 +113,6 @@ def test_files_that_others_put_into_an_export_are_not_lost(bert: Path, tmp_path:
     assert content(out) == before
 
 
-def test_a_place_that_cannot_be_written(bert: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"cannot write the folder .*: File exists: choose another folder"):
-        export_model(bert, tmp_path / "file" / "out", layer=1)
-
-
 # ---- written ------------------------------------------------------------------------------------------
 
 
@@ -201,31 +185,6 @@ def test_an_interruption_between_the_two_renames(tmp_path: Path, monkeypatch: py
         (folder / "new").write_text("new")
     assert content(tmp_path) == {"out/old": b"old"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.slow
-def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
-    """Files of 20 kB at most: the weights do not fit. safetensors tells of it in an exception of its own."""
-    program = (
-        "import resource, signal, sys\n"
-        "from layerprobe.errors import StoreError\n"
-        "from layerprobe.export.run import export_model\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
-        "try:\n    export_model(sys.argv[1], sys.argv[2], layer=3)\n"
-        "except StoreError as error:\n    print(error)\n"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", program, str(bert), str(tmp_path / "out")],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    assert re.match(r"cannot write the folder .*out: File too large: free space, or choose another", found.stdout)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("off", "difference"), [(3e-5, "3"), (np.nan, "nan")])

@@ -12,7 +12,6 @@ from transformers import AutoImageProcessor, AutoModel
 
 from layerprobe.comparison.compare import compare
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
@@ -100,16 +99,3 @@ def test_fine_tuning_and_export(vit: str, tmp_path: Path) -> None:
     export_model(vit, tmp_path / "out", layer=2, overwrite=True)
     shorter = AutoModel.from_pretrained(tmp_path / "out")
     assert shorter.config.num_hidden_layers == 2
-
-
-def test_a_text_model_on_images_and_the_reverse(vit: str, tmp_path: Path) -> None:
-    task, bert = (
-        load_task(str(digit_folder(tmp_path / "d", 40, classes=(0, 1)))),
-        str(save_tiny("bert", tmp_path / "b")),
-    )
-    with pytest.raises(DataError, match="reads texts, got images"):
-        score_split(given(bert, options(tmp_path)), task)
-    with pytest.raises(DataError, match="reads texts, got images"):
-        finetune(given(bert, options(tmp_path)), task, [1])
-    with pytest.raises(DataError, match="reads images, got texts"):
-        extract(given(vit, options(tmp_path)), ["a text"])

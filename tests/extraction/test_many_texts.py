@@ -190,6 +190,3 @@ def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
 def test_another_dtype_of_the_store_is_refused() -> None:
     with pytest.raises(DataError, match="expected embeddings in float32 or float16, got 'int8'"):
         Model(store_dtype="int8")  # type: ignore[arg-type]
-
-
-# the peak of the process itself, since that of children never falls

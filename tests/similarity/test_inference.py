@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.errors import DataError
 from layerprobe.similarity.cka import cka_interval, estimate_cka, named_layers, sums_of
 from layerprobe.similarity.inference import (
     Spread,
@@ -79,15 +79,6 @@ def test_influence_is_that_of_leaving_a_sample_out(measure: CKA) -> None:
 
 
 @debiased
-@given(seed=seeds, n=st.integers(8, 60))
-@quick
-def test_influences_have_mean_zero(measure: CKA, seed: int, n: int) -> None:
-    psi = psi_of(estimate(n, seed=seed, measure=measure))
-    assert psi.shape == (n,)
-    assert abs(psi.mean()) < 1e-12 * np.abs(psi).max()
-
-
-@debiased
 def test_influence_is_its_formula(measure: CKA) -> None:
     model, reference = related(30, layers=2)
     found = estimate(30, layers=2, measure=measure)
@@ -110,14 +101,6 @@ def test_pair_variance_is_its_definition(measure: CKA, n: int) -> None:
         np.testing.assert_allclose(sums.pair_variance(at), 2 * zeta / (n * (n - 1)), rtol=1e-9)
 
 
-def test_pairs_of_samples_make_up_most_of_the_variance_of_independent_layers() -> None:
-    rng = np.random.default_rng(0)
-    models = rng.normal(size=(1, 400, 60)), rng.normal(size=(1, 400, 60))
-    (found,) = estimate_cka([("a", models[0]), ("b", models[1])])
-    part = sums_by(*models).pair_variance((0, 0))
-    assert 0.8 < part / found.spread((0, 0)).standard_error ** 2 <= 1 + 1e-12
-
-
 # ---- standard errors -------------------------------------------------------------------------------------------
 
 
@@ -132,21 +115,6 @@ def test_the_standard_error_is_its_formula(n: int) -> None:
         np.testing.assert_array_equal(found.influences, psi)
     kurtosis = stats.kurtosis(psi, fisher=False)
     np.testing.assert_allclose(found.freedom, np.clip(2 * n / (kurtosis - 1), 3, n - 1), rtol=1e-12)
-
-
-@given(seed=seeds, n=st.integers(5, 60), scale=st.floats(1e-6, 1e6))
-@quick
-def test_the_standard_error_has_the_unit_of_the_influences(seed: int, n: int, scale: float) -> None:
-    psi = np.random.default_rng(seed).normal(size=n)
-    one, other = spread(psi, pair_variance=0.01), spread(scale * psi, pair_variance=0.01 * scale**2)
-    np.testing.assert_allclose(other.standard_error, scale * one.standard_error, rtol=1e-12)
-    np.testing.assert_allclose(other.freedom, one.freedom, rtol=1e-9)
-    assert 3 <= one.freedom <= n - 1 or n - 1 < 3
-
-
-def test_influences_of_two_sizes_have_all_freedom() -> None:
-    """Kurtosis 1, the least there is: the variance is known."""
-    assert spread(np.tile([-1.0, 1.0], 10)).freedom == 19
 
 
 @given(seed=seeds, n=st.integers(5, 60))
@@ -266,12 +234,6 @@ def test_a_band_has_the_quantile_of_student_at_its_width(width: float) -> None:
     found = some_spread(0.02, freedom=9)
     level = 1 - 2 * stats.norm.sf(width)
     np.testing.assert_allclose(interval(0.4, found, level=0.95, width=width), interval(0.4, found, level=level))
-
-
-@pytest.mark.parametrize("level", [0, 1, -0.1, 95, float("nan")])
-def test_a_level_is_between_zero_and_one(level: float) -> None:
-    with pytest.raises(DataError, match=r"expected a confidence level between 0 and 1, such as 0\.95, got"):
-        cka_interval(*(layers[0] for layers in related(30)), level=level)
 
 
 def test_an_uncertain_norm_widens_the_interval_to_what_its_test_does_not_reject() -> None:
@@ -408,10 +370,6 @@ def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
     assert grouped.standard_error == expected
     with pytest.raises(DataError, match="expected the debiased estimator for an interval, got biased linear CKA"):
         cka_interval(X, Y, measure=CKA(estimator="biased"))
-    with pytest.raises(DataError, match="expected at least 5 samples or groups for an interval, got 4"):
-        cka_interval(X[:4], Y[:4])
-    with pytest.raises(MisalignedSamplesError, match="Y has 39 samples, expected the 40 of X"):
-        cka_interval(X, Y[1:])
 
 
 # ---- curves ----------------------------------------------------------------------------------------------------
@@ -509,13 +467,6 @@ def test_a_difference_is_that_of_paired_influences() -> None:
     np.testing.assert_allclose(result.interval, [0.1 - half, 0.1 + half])
     p_value = 2 * stats.t.sf(0.1 / result.standard_error, min(a.freedom, b.freedom))
     np.testing.assert_allclose(result.p_value, p_value)
-
-
-def test_errors_that_go_together_cancel() -> None:
-    psi = np.random.default_rng(0).normal(size=100)
-    a, b = spread(psi), spread(psi + 0.1 * np.random.default_rng(1).normal(size=100))
-    assert difference(0.5, 0.4, (a, b), label="").standard_error < 0.2 * a.standard_error
-    assert difference(0.5, 0.4, (a, spread(-psi)), label="").standard_error == pytest.approx(2 * a.standard_error)
 
 
 def test_equal_similarities_do_not_differ() -> None:

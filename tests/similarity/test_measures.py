@@ -3,10 +3,8 @@
 A peer that is wrong is reproduced to the last digit by its mistake, so that the cause is known and not guessed.
 """
 
-import ast
 import dataclasses
 import json
-import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -36,7 +34,7 @@ from layerprobe.similarity.values import (
     measure_class,
 )
 from tests.plugins import install
-from tests.sources import FILES, ROOT
+from tests.sources import naming
 
 Array = NDArray[np.float64]
 BESIDE_CKA = [name for name in MEASURES if name != "cka"]
@@ -350,19 +348,6 @@ def test_mutual_knn_agrees_with_platonic_on_unit_rows(case: Case) -> None:
     np.testing.assert_allclose(mutual_knn(X, Y), expected, rtol=0, atol=1e-7)
 
 
-def test_mutual_knn_of_inner_products_is_another_number(case: Case) -> None:
-    """Platonic leaves the norms to its caller; without them, rows with a large one are everyone's neighbours."""
-    X, Y, peers = case
-    nearest = []
-    for Z in (X, Y):
-        products = Z @ Z.T
-        np.fill_diagonal(products, -np.inf)
-        nearest.append(np.argsort(-products, axis=1)[:, :10])
-    shared = [len(set(first) & set(second)) / 10 for first, second in zip(*nearest, strict=True)]
-    np.testing.assert_allclose(np.mean(shared), peers["platonic mutual_knn k=10"], rtol=0, atol=1e-7)
-    assert abs(np.mean(shared) - mutual_knn(X, Y)) > 1e-3
-
-
 def test_resi_keeps_one_component_where_svcca_keeps_dozens(tall: Case) -> None:
     """It compares a cumulative share with 0.99 times the total variance: never reached, so argmax gives the first."""
     X, Y, peers = tall
@@ -374,19 +359,6 @@ def test_resi_keeps_one_component_where_svcca_keeps_dozens(tall: Case) -> None:
 def test_svcca_of_the_first_case() -> None:
     X, Y, _ = load(TALL[0])
     np.testing.assert_allclose(svcca(X, Y), 0.8699613818473892, rtol=0, atol=1e-10)
-
-
-def test_anatome_takes_another_share_for_svcca(tall: Case) -> None:
-    """Of singular values, not of their squares; of the layer as it is, not centred; and stops one short of it."""
-    X, Y, peers = tall
-    reduced = []
-    for Z in (X, Y):
-        _, scales, right = np.linalg.svd(Z, full_matrices=False)
-        scores = Z @ right[: int((np.cumsum(scales) / scales.sum() < 0.99).sum())].T
-        reduced.append(scores - scores.mean(axis=0))
-    value = svcca(*reduced, variance=1)
-    np.testing.assert_allclose(value, peers["anatome svcca sim 0.99"], rtol=0, atol=1e-10)
-    assert abs(value - svcca(X, Y)) > 5e-4
 
 
 def test_canonical_correlations_are_those_of_netrep(tall: Case) -> None:
@@ -624,48 +596,30 @@ def test_canonical_correlations_that_are_one_for_any_data_are_refused() -> None:
 # ---- by name ---------------------------------------------------------------------------------------------
 
 
-SETTINGS: list[tuple[dict[str, Any], Measure]] = [
-    ({"name": "cka", "kernel": "linear", "estimator": "biased"}, CKA(estimator="biased")),
+NAMED: list[tuple[Measure, dict[str, Any]]] = [
+    (MutualKNN(neighbours=7), {"name": "mutual-knn", "normalize": "raw", "neighbours": 7}),
+    (Procrustes(normalize="zscore"), {"name": "procrustes", "normalize": "zscore"}),
     (
-        {"name": "cka", "kernel": "rbf", "estimator": "debiased", "bandwidth_multiplier": 0.5, "normalize": "zscore"},
-        CKA(kernel="rbf", bandwidth_multiplier=0.5, normalize="zscore"),
+        CKA(kernel="rbf", bandwidth_multiplier=0.5),
+        {"name": "cka", "normalize": "raw", "kernel": "rbf", "estimator": "debiased", "bandwidth_multiplier": 0.5},
     ),
-    ({"name": "mutual-knn", "neighbours": 7}, MutualKNN(neighbours=7)),
-    ({"name": "procrustes"}, Procrustes()),
+    (CKA(), {"name": "cka", "kernel": "linear", "normalize": "raw", "estimator": "debiased"}),
 ]
 
 
-@pytest.mark.parametrize(("settings", "measure"), SETTINGS)
-def test_measures_are_read_by_name(settings: dict[str, Any], measure: Measure) -> None:
+@pytest.mark.parametrize(("measure", "settings"), NAMED)
+def test_json_has_the_name_and_the_settings_of_a_measure_alone(measure: Measure, settings: dict[str, Any]) -> None:
+    assert to_dict(measure) == settings
     assert from_json(Measure, json.dumps(settings)) == measure
-
-
-def test_json_has_the_name_and_the_settings_of_a_measure_alone() -> None:
-    assert to_dict(MutualKNN()) == {"name": "mutual-knn", "normalize": "raw", "neighbours": 10}
-    assert to_dict(Procrustes(normalize="zscore")) == {"name": "procrustes", "normalize": "zscore"}
-    rbf = {"kernel": "rbf", "estimator": "debiased", "bandwidth_multiplier": 1.0}
-    assert to_dict(CKA(kernel="rbf")) == {"name": "cka", "normalize": "raw", **rbf}
-    assert to_dict(CKA()) == {"name": "cka", "kernel": "linear", "normalize": "raw", "estimator": "debiased"}
 
 
 WRONG_JSON: list[tuple[dict[str, Any], str]] = [
     ({}, "expected the name of a measure, got None"),
-    ({"name": "cka", "kernel": "rbf", "bandwidth_multiplier": -1.0}, "expected a positive finite number such as 1.0"),
     (
         {"name": "cka", "kernel": "rbf", "neighbours": 3},
         "unknown key neighbours, expected normalize, kernel, estimator, bandwidth_multiplier",
     ),
-    (
-        {"name": "cka", "kernel": "linear", "bandwidth_multiplier": 1.0},
-        "expected no bandwidth with the linear kernel, got 1.0: use --kernel rbf",
-    ),
     ({"name": "cka", "kernel": "cosine"}, 'expected kernel to be one of linear, rbf, got "cosine"'),
-    ({"name": "cka", "estimator": "unbiased"}, 'expected estimator to be one of debiased, biased, got "unbiased"'),
-    (
-        {"name": "procrustes", "kernel": "rbf", "estimator": "biased"},
-        "unknown key kernel, estimator, expected normalize",
-    ),
-    ({"name": "procrustes", "range": 3}, "unknown key range, expected normalize"),
     ({"name": "procrustess"}, "expected a measure, one of cka, .*, got 'procrustess'; did you mean 'procrustes'"),
 ]
 
@@ -689,25 +643,4 @@ def test_what_another_package_registers_is_a_measure_of_that_name(
 
 
 def test_a_measure_is_named_in_its_module_and_its_row_alone() -> None:
-    """Strings, docstrings left out, and names: a new measure needs no line elsewhere."""
-    words = [*BESIDE_CKA, *(re.escape(measure_class(name).__name__) for name in BESIDE_CKA)]
-    named = re.compile(rf"\b({'|'.join(words)})\b")
-    places = {
-        file.relative_to(ROOT).as_posix()
-        for file in FILES
-        if named.search(text := file.read_text("utf-8")) and any(map(named.search, _said(ast.parse(text))))
-    }
-    assert places == {"layerprobe/similarity/values.py", "layerprobe/similarity/measures.py"}
-
-
-def _said(tree: ast.Module) -> list[str]:
-    """Strings that are not docstrings, and identifiers."""
-    docstrings = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    strings = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    ]
-    return strings + [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    assert set(naming(BESIDE_CKA)) == {"layerprobe/similarity/values.py", "layerprobe/similarity/measures.py"}
