@@ -1,7 +1,6 @@
 """A model's layers are held against truncated models whenever it is first used, whatever uses it, and only then."""
 
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,24 +72,6 @@ def test_whatever_uses_a_model_refuses_one_whose_layers_are_not_its_truncations(
     assert refused in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_models_are_loaded_in_one_place() -> None:
-    root = Path(lp.__file__).parent
-    calls = {
-        str(path.relative_to(root.parent))
-        for folder in (root, root.parent / "cli")
-        for path in folder.rglob("*.py")
-        if re.search(r" load_(encoder|unchecked)\(", re.sub(r"def load_\w+\(", "", path.read_text(encoding="utf-8")))
-    }
-    # check looks itself, what was exported is compared with the model that it comes from, and a model that is being
-    # trained is looked at by its trainer
-    assert calls == {
-        "layerprobe/encoders/loading.py",
-        "layerprobe/extraction/check.py",
-        "layerprobe/export/folder.py",
-        "layerprobe/trainer.py",
-    }
 
 
 def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:

@@ -28,6 +28,7 @@ from layerprobe.extraction.embeddings import data_quality
 from layerprobe.results.conclusion import Verdict
 from layerprobe.study.predict import predict
 from layerprobe.tasks.quality import text_quality
+from tests.encoders.test_recipe import sentence_transformer
 from tests.models import given
 from tests.toy_questions import toy_question_task
 
@@ -120,21 +121,10 @@ def decoder(folder: Path, *, end: bool = False, pooling: str = "lasttoken", **pr
     PreTrainedTokenizerFast(tokenizer_object=rules(end=end), **names).save_pretrained(folder)
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | promises))
-    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
     ids = {"pad_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
     LlamaModel(LlamaConfig(vocab_size=19, max_position_embeddings=64, **sizes, **ids)).save_pretrained(folder)
-    if pooling:
-        rows = [("", "Transformer"), ("1_Pooling", "Pooling")]
-        modules = [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (path, kind) in enumerate(rows)
-        ]
-        (folder / "modules.json").write_text(json.dumps(modules))
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text(
-            json.dumps({"word_embedding_dimension": 32, f"pooling_mode_{pooling}": True})
-        )
-    return folder
+    return sentence_transformer(folder, pooling) if pooling else folder
 
 
 def warnings_of(model: Any) -> list[str]:
@@ -148,7 +138,7 @@ def warnings_of(model: Any) -> list[str]:
         ({"add_bos_token": True, "add_eos_token": True}, END),
         ({"add_eos_token": True, "end": True}, ""),
         ({"add_eos_token": True, "pooling": ""}, ""),  # then the end token is appended
-        ({"add_eos_token": True, "pooling": "mean_tokens"}, ""),
+        ({"add_eos_token": True, "pooling": "mean"}, ""),
         ({"add_eos_token": False}, ""),
         ({}, ""),
     ],

@@ -237,7 +237,6 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         (np.ma.masked_less(np.arange(N) / 2, 3), {}, "targets has masked values"),
         (TARGETS["scores"], {"groups": [None, *range(N - 1)]}, "a group for every row, got None in row 0"),
         (np.zeros(N), {"kind": "ranks"}, "kind is 'ranks', expected one of 'scores'"),
-        (TARGETS["scores"], {"groups": np.zeros(N)}, "at least as many groups as folds, got 1 for 5"),
         (TARGETS["scores"], {"groups": np.zeros(3)}, "a group for each of the 240 rows"),
         (TARGETS["pairs"][:4], {"kind": "pairs"}, "at least as many items as folds, got 4 for 5"),
     ],
@@ -257,7 +256,6 @@ def test_one_label_is_a_label(axes: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"folds": 2}, "expected 3 to 100 folds"),
         ({"foldings": 0}, "at least one folding"),
         ({"tolerance": -1.0}, "a tolerance of at least 0 points"),
         ({"tolerance": float("nan")}, "a tolerance of at least 0 points"),
@@ -345,8 +343,6 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
     [
         ("t.csv", "", None, "t.csv is empty"),
         ("t.csv", "target\n", None, "has only one line"),
-        ("t.csv", "a,b\n1,2\n", None, "expected a column of targets, such as target, in .*t.csv, got a, b"),
-        ("t.csv", "stability,b\n1,2\n", "stabilty", "expected column 'stabilty' in .*; did you mean 'stability'?"),
         ("t.csv", "target,b\n1\n", None, "line 2: expected 2 fields as in line 1, got 1"),
         ("t.csv", "target\n1\n\n", None, "a target for each of the 240 rows of embeddings, got 1"),
         ("t.csv", "target,b\n1,1\n,1\n", None, "expected a value in every row, got none in row 1"),
@@ -366,5 +362,3 @@ def test_parquet_without_the_column_is_one_line(tmp_path: Path) -> None:
     pq.write_table(pa.table({"stability": [1.0, 2.0]}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"expected column 'target' in .*t.parquet, got stability"):
         as_targets(tmp_path / "t.parquet", 2, column="target")
-    with pytest.raises(DataError, match=r"cannot read .*none.csv: No such file"):
-        as_targets(tmp_path / "none.csv", 2)

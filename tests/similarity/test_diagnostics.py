@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,24 +106,6 @@ def test_blocks_change_nothing(shape: tuple[int, int], rows: int, monkeypatch: p
     monkeypatch.setattr(diagnostics, "BLOCK", rows * shape[1])
     assert (whole.duplicates, whole.constant_features) == (1, 1)
     assert_same(diagnose(X), whole)
-
-
-def test_a_memory_map_is_read_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
-    np.save(tmp_path / "layer.npy", X)
-    monkeypatch.setattr(diagnostics, "BLOCK", 80)
-    monkeypatch.setattr(diagnostics, "NEIGHBOUR_SAMPLES", 16)
-    sizes = []
-    convert = np.ascontiguousarray
-
-    def recorded(block: Array, dtype: type) -> Array:
-        sizes.append(len(block))
-        return convert(block, dtype=dtype)
-
-    monkeypatch.setattr(np, "ascontiguousarray", recorded)
-    assert diagnose(np.load(tmp_path / "layer.npy", mmap_mode="r")) == diagnose(X)
-    assert max(sizes) == 10
-    assert sum(sizes) == 4 * 64
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint16, np.int64])
@@ -328,18 +309,6 @@ def test_errors_are_those_of_other_samples(n: int, d: int, wide: float) -> None:
     assert (ratios < wide).all()
     together = [each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for each in (told, true)]
     assert together[0] == pytest.approx(together[1], abs=0.12)
-
-
-def test_intervals_and_band_go_around_the_ranks() -> None:
-    layers = [correlated(80, 10, seed=seed) for seed in range(4)]
-    ranks, found = rank_uncertainty(layers, level=0.9)
-    assert ranks == pytest.approx([diagnose(layer).effective_rank for layer in layers])
-    assert (found.level, len(found.lower)) == (0.9, 4)
-    for layer, rank in enumerate(ranks):
-        assert found.band_lower[layer] < found.lower[layer] < rank < found.upper[layer] < found.band_upper[layer]
-        assert found.upper[layer] - rank == pytest.approx(1.664 * found.standard_errors[layer], rel=1e-3)
-    wider = rank_uncertainty(layers, level=0.99)[1]
-    assert all(low < other for low, other in zip(wider.lower, found.lower, strict=True))
 
 
 def test_texts_of_one_document_count_once() -> None:

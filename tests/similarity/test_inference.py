@@ -375,27 +375,6 @@ def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
 # ---- curves ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
-@pytest.mark.parametrize("level", [0.8, 0.95])
-def test_a_band_holds_the_pointwise_intervals(measure: CKA, level: float) -> None:
-    found = estimate(80, layers=6, measure=measure, level=level)
-    curve = found.curve("same-index")
-    errors = curve.uncertainty
-    values = np.array(curve.values)
-    assert errors.level == level
-    np.testing.assert_array_equal(values, np.diagonal(found.map.values))
-    lower, upper, band_lower, band_upper = map(
-        np.array, (errors.lower, errors.upper, errors.band_lower, errors.band_upper)
-    )
-    assert (band_lower >= -1).all()
-    assert (band_lower < lower).all()
-    assert (lower < values).all()
-    assert (values < upper).all()
-    assert (upper < band_upper).all()
-    assert (band_upper <= 1).all()
-    np.testing.assert_array_equal(lower, np.diag(found.map.uncertainty.lower))
-
-
 def test_the_covariance_has_the_squared_errors_on_its_diagonal() -> None:
     found = estimate(80, layers=4)
     errors = [found.spread((layer, layer)) for layer in range(4)]
