@@ -5,9 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from transformers import AutoImageProcessor, AutoModel
 
 from layerprobe.comparison.compare import compare
@@ -17,7 +14,6 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.score import score_split
 from layerprobe.similarity.measures import CKA
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, item_of, save_towers, save_vision
@@ -70,18 +66,6 @@ def test_an_image_encoder_against_a_text_encoder_on_captioned_images(vit: str, t
     assert len({embedded.fingerprint for embedded in both}) == 2
     assert both[0].fingerprint == both[2].fingerprint
     assert compare(both[0], both[1], measure=CKA(), device="cpu").map.n_samples == 20
-
-
-def test_a_probe_by_layer_equals_scikit_learns(vit: str, tmp_path: Path) -> None:
-    task = load_task(str(digit_folder(tmp_path / "digits", 120, classes=(0, 1, 7))))
-    scores, embedded = score_split(given(vit, options(tmp_path)), task)
-    assert scores.primary == "accuracy"
-    assert len(scores.scores) == N_BLOCKS + 1
-    layer = embedded.layer(2)[embedded.rows(task.test.sides[0])]
-    train = extract(given(vit, options(tmp_path)), task.texts())
-    probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    probe.fit(train.layer(2)[train.rows(task.train.sides[0])], task.train.gold)
-    assert abs(100 * probe.score(layer, task.test.gold) - scores.scores[2]) <= 100 * 2 / len(task.test)
 
 
 def test_fine_tuning_and_export(vit: str, tmp_path: Path) -> None:

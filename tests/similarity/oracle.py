@@ -1,4 +1,7 @@
-"""The definitions of CKA, one whole Gram matrix at a time: what the tiled engine is compared with."""
+"""The definitions of HSIC and CKA, one whole Gram matrix in float64 at a time: what the tiled engine is compared with.
+
+Song et al. 2012, Kornblith et al. 2019.
+"""
 
 import itertools
 from collections.abc import Iterable
@@ -11,7 +14,6 @@ from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import SimilarityMap
-from tests.similarity.definitions import centre, hsic, linear_gram, rbf_gram
 
 Array = NDArray[np.float64]
 
@@ -22,6 +24,51 @@ MEASURES = [
     for normalize in ("raw", "zscore")
 ]
 LINEAR, RBF = CKA(), CKA(kernel="rbf")
+
+
+def hsic(K: Array, L: Array, *, estimator: str = "debiased") -> float:
+    """tr(K H L H) / (n - 1)^2, or HSIC_1 as the inner product of U-centred matrices."""
+    n = len(K)
+    inner = np.vdot(centre(K, estimator=estimator), centre(L, estimator=estimator))
+    return float(inner / ((n - 1) ** 2 if estimator == "biased" else n * (n - 3)))
+
+
+def centre(K: Array, *, estimator: str) -> Array:
+    """H K H; or U_ij = K_ij - K_i. / (n - 2) - K_.j / (n - 2) + K_.. / ((n - 1)(n - 2)), without the diagonal."""
+    n, K = len(K), np.array(K, dtype=np.float64)
+    if estimator == "biased":
+        return K - K.mean(axis=0) - K.mean(axis=1, keepdims=True) + K.mean()
+    np.fill_diagonal(K, 0.0)
+    sums = K.sum(axis=0)
+    K += sums.sum() / ((n - 1) * (n - 2)) - sums / (n - 2) - sums[:, None] / (n - 2)
+    np.fill_diagonal(K, 0.0)
+    return K
+
+
+def linear_gram(X: ArrayLike) -> Array:
+    centred = np.array(X, dtype=np.float64)
+    centred -= centred.mean(axis=0)
+    return centred @ centred.T
+
+
+def squared_distances(X: ArrayLike) -> Array:
+    rows = np.asarray(X, dtype=np.float64)
+    return np.stack([np.square(rows - row).sum(axis=1) for row in rows])
+
+
+def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> float:
+    distances = squared_distances(X)
+    return bandwidth_multiplier**2 * float(np.median(distances[np.triu_indices(len(distances), 1)]))
+
+
+def rbf_gram(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> Array:
+    return np.exp(-squared_distances(X) / (2 * rbf_sigma_squared(X, bandwidth_multiplier=bandwidth_multiplier)))
+
+
+def rbf_cka(X: Any, Y: Any, **settings: Any) -> float:
+    """CKA of the engine under Gaussian kernels."""
+    (estimate,) = estimate_cka([("X", [X]), ("Y", [Y])], measures=[CKA(kernel="rbf", **settings)])
+    return estimate.map.values[0][0]
 
 
 def cka(X: ArrayLike, Y: ArrayLike, measure: CKA = LINEAR) -> float:

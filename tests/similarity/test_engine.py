@@ -24,8 +24,7 @@ from layerprobe.similarity.grams import BLOCK, MEDIAN_SAMPLES, STRIP, centred_la
 from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.sums import MOMENT_SAMPLES, Sums, feature_sums
 from tests.similarity import oracle
-from tests.similarity.definitions import rbf_sigma_squared
-from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
+from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka, rbf_sigma_squared
 
 Array = NDArray[Any]
 

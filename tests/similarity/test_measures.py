@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.similarity import measures as module
@@ -371,15 +370,6 @@ def test_canonical_correlations_are_those_of_netrep(tall: Case) -> None:
     )
 
 
-def test_fewer_samples_than_features_have_no_canonical_correlations() -> None:
-    """Independent layers: anatome calls them the same layer, netrep finds an angle of 0; two peers refuse as well."""
-    X, Y, peers = load(WIDE)
-    assert peers["anatome svcca sim 0.99"] > 1 - 1e-12
-    assert peers["netrep LinearMetric(alpha=0) angular (CCA)"] < 1e-7
-    with pytest.raises(DegenerateLayerError, match="X and Y keep 58 and 58 dimensions of 60 samples, expected at most"):
-        svcca(X, Y)
-
-
 # ---- errors of curves ------------------------------------------------------------------------------------
 
 
@@ -504,17 +494,6 @@ def test_canonical_correlations_that_are_one_without_a_group_leave_no_intervals(
     estimate = measure_layers(X, Y, SVCCA(variance=1))
     assert estimate.map.values[0][0] < 1
     assert_no_errors(estimate)
-
-
-def test_all_that_is_done_is_told() -> None:
-    reports: list[tuple[str, int, int]] = []
-    with context.settings(progress=lambda *report: reports.append(report)):
-        measure_layers(*pair(30), measured("procrustes")).curve("same-index")
-    assert reports[-1] == ("estimating errors", 4, 4)
-    reports.clear()
-    with context.settings(progress=lambda *report: reports.append(report)):
-        measure_layers(*pair(4), measured("procrustes"))
-    assert reports[-1] == ("comparing layers", 1, 1)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from layerprobe.similarity.grams import FEW_SAMPLES
 from layerprobe.similarity.measures import CKA
 from tests.few import few
 from tests.similarity import oracle
-from tests.similarity.definitions import rbf_cka
-from tests.similarity.oracle import LINEAR, MEASURES, RBF
+from tests.similarity.oracle import LINEAR, MEASURES, RBF, rbf_cka
 
 Layer = NDArray[np.floating]
 
