@@ -51,13 +51,6 @@ def test_what_is_no_regular_file_is_not_replaced(
     assert [(status.st_ino, status.st_mode) for status in after] == [(old.st_ino, old.st_mode) for old in before]
 
 
-def test_nothing_is_written_to_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.json").touch()
-    monkeypatch.setattr(files.stat, "S_IFMT", lambda mode: stat.S_IFCHR)
-    with pytest.raises(LayerProbeError, match="it is a device"):
-        lp.save(CURVE, tmp_path / "a.json")
-
-
 @pytest.mark.parametrize("name", ["a" * 300 + ".json", "b/" * 3000 + "a.json", "file/a.json", "gone/a.json"])
 def test_a_path_that_cannot_be_is_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

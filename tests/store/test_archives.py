@@ -3,26 +3,14 @@ from pathlib import Path
 
 import numpy as np
 
-from layerprobe.store.manifest import StoreKey, sample_ids, texts_digest
+from layerprobe.store.manifest import sample_ids
 from layerprobe.store.store import Store
-from tests.store.conftest import ids_of, problems
+from tests.store.conftest import ids_of, key_of, problems
 
 ARCHIVES = Path(__file__).parent / "archives"
 V4 = ARCHIVES / "v4"
 TEXTS = ["a plane", "ein Flugzeug", "비행기", 'a "plane"', "an aeroplane"]
-KEY = StoreKey(
-    model="org/model",
-    revision="0123abcd",
-    tokenizer="4567cdef",
-    pooling="mean",
-    max_length=128,
-    dtype="float32",
-    norm="none",
-    prompt="",
-    random_init=None,
-    trust_remote_code=False,
-    texts_digest=texts_digest(TEXTS),
-)
+KEY = key_of(TEXTS)
 VALUES = np.arange(3 * 5 * 4, dtype=np.float32).reshape(3, 5, 4) / 8 - 2
 
 
