@@ -98,22 +98,6 @@ def unstartable(setting: str, share: Share) -> Callable[[str], str]:
     sys.exit(3)
 
 
-def stateful(setting: tuple[Path, str], share: Share) -> Callable[[str], tuple[str, int, int]]:
-    """Jobs that say the setting, the process, and how many that has done; `once` kills it."""
-    folder, name = setting
-    (folder / f"{name} {os.getpid()}").touch()
-    done: list[str] = []
-
-    def work(job: str) -> tuple[str, int, int]:
-        if job == "once" and not (folder / job).exists():
-            (folder / job).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        done.append(job)
-        return name, os.getpid(), len(done)
-
-    return work
-
-
 def kept(folder: Path, share: Share) -> Callable[[str], str | None]:
     """Jobs that are folders with a lock and a result, as runs are."""
 
