@@ -5,6 +5,7 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,15 @@ from layerprobe.study.values import Finding, MadeRun, Prediction, Weights
 from .similarities import with_intervals
 
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
+
+
+def changed(value: Any, /, **changes: Any) -> Any:
+    """Return a result with other fields, also of its parts: `answer__spoilt=3` is the answer's."""
+    for name, new in changes.items():
+        field, _, inner = name.partition("__")
+        part = changed(getattr(value, field), **{inner: new}) if inner else new
+        value = dataclasses.replace(value, **{field: part})
+    return value
 
 
 def over_seeds(values: Sequence[float], ends: tuple[float, float]) -> Interval | None:

@@ -164,23 +164,6 @@ def test_candidates_that_are_apart_are_shaded_each_and_named_in_the_caption() ->
     assert "Green background: the best is one of these." in figure.reading
 
 
-def test_a_caption_says_what_is_drawn_and_nothing_else() -> None:
-    ends = Column("interval", ((1.0, 2.0), None), "95 % interval", interval=True, over="over new pairs")
-    table = Table(columns=(Column("layer", (0, 1)), Column("a", (1.5, 2.0)), ends, Column("seeds", ((1.0,), (2.0,)))))
-    line = Line("a", interval="interval", seeds="seeds", run="a")
-    assert drawn(table, Chart(lines=(line,))).reading == "Bars: 95 % interval over new pairs."
-    assert drawn(table, Chart(lines=(line,), band=True)).reading == "Shade: 95 % interval over new pairs."
-    several = dataclasses.replace(
-        table, columns=(*table.columns[:2], Column("seeds", ((1.0, 2.0), (2.0,)))), marks=("chosen", None)
-    )
-    assert (
-        drawn(several, Chart(lines=(Line("a", seeds="seeds"),))).reading == "Small marks: seeds. Large point: chosen."
-    )
-    bars = drawn(dataclasses.replace(several, marks=("candidate", None)), Chart(lines=(Line("a"),), kind="bars", x="a"))
-    assert bars.reading == ""
-    assert set(bars.plot.data[0].marker.color) == {style.MODEL}
-
-
 @pytest.mark.parametrize(("low", "high"), [(0.27, 1.17), (1.0, 7.9), (2.0, 900.0), (8.0, 9.0), (5.0, 5.0), (0.0, 3.0)])
 def test_numbers_on_an_axis_of_costs_stand_apart_on_a_phone(low: float, high: float) -> None:
     table = Table(columns=(Column("name", ("a", "b")), Column("cost", (low, high)), Column("score", (1.0, 2.0))))

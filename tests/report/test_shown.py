@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,10 +37,9 @@ from layerprobe.scoring.values import LayerScores, Way, Ways
 from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest
-from layerprobe.study.values import Finding
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 
-from .conftest import FINDINGS, HOSTILE, PAIRS, TUNED, model, profile, zero_shot
+from .conftest import FINDINGS, HOSTILE, PAIRS, TUNED, changed, model, profile, zero_shot
 from .test_page import Page
 
 
@@ -180,23 +180,11 @@ def summaries() -> Scores:
     return dataclasses.replace(scores, ways=Ways(ways=tuple(ways), baselines=baselines, **about))
 
 
-def found_models(hostile: str = "google/electra-base-discriminator") -> Finding:
-    finding = FINDINGS["found"]()
-    other = dataclasses.replace(
-        finding,
-        model=dataclasses.replace(finding.model, name=hostile),
-        among=dataclasses.replace(finding.answer, candidates=(3,), smallest_sufficient=None),
-    )
-    return dataclasses.replace(
-        finding,
-        model=dataclasses.replace(finding.model, name="org/b"),
-        task=HOSTILE,
-        others=(other,),
-        place=1,
-        among=dataclasses.replace(finding.answer, candidates=(9, 12), smallest_sufficient=None),
-        share=0.12,
-        failures=(hostile,),
-    )
+def found_models(hostile: str = "google/electra-base-discriminator") -> Any:
+    finding = changed(FINDINGS["found"](), among=FINDINGS["found"]().answer, among__smallest_sufficient=None)
+    other = changed(finding, model__name=hostile, among__candidates=(3,))
+    more = {"task": HOSTILE, "others": (other,), "place": 1, "share": 0.12, "failures": (hostile,)}
+    return changed(finding, model__name="org/b", among__candidates=(9, 12), **more)
 
 
 def run() -> FineTuningRun:

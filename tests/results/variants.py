@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from layerprobe.comparison.differences import Differences
-from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.comparison.values import Comparisons
 from layerprobe.finetuning.values import TuningResult
 from layerprobe.interval import Interval
 from layerprobe.prediction.values import RecordPart, TrackRecord
@@ -21,7 +20,7 @@ from layerprobe.search.ask import LayerSearch
 from layerprobe.search.values import SearchAnswer
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.values import Finding
-from tests.report.conftest import FINDINGS, PAIRS, model, profile, result, rows, zero_shot
+from tests.report.conftest import FINDINGS, PAIRS, changed, model, profile, result, rows, zero_shot
 from tests.report.similarities import uncertain_curve
 from tests.report.test_shown import CASES, across, found_models, models, run, summaries
 
@@ -88,15 +87,6 @@ def other_blocks() -> TuningResult:
     return result(first + others)
 
 
-def changed(value: Any, /, **changes: Any) -> Any:
-    """Return a result with other fields, also of its parts: `answer__spoilt=3` is the answer's."""
-    for name, new in changes.items():
-        field, _, inner = name.partition("__")
-        part = changed(getattr(value, field), **{inner: new}) if inner else new
-        value = dataclasses.replace(value, **{field: part})
-    return value
-
-
 def finding(kind: str = "found", **changes: Any) -> Any:
     """Return what was found with some of it changed."""
     return changed(FINDINGS[kind](), **changes)
@@ -128,9 +118,9 @@ def answered(kind: str = "found", *, chance: float, candidates: tuple[int, ...],
     return finding(kind, answer__layers=layers, answer__candidates=candidates, **settled)
 
 
-def predicted(**changes: object) -> Shown:
+def predicted(**changes: Any) -> Any:
     """Return the prediction of a pair with some of it changed."""
-    return dataclasses.replace(CASES["drop prediction"](), **changes)  # type: ignore[type-var]
+    return changed(CASES["drop prediction"](), **changes)
 
 
 def every_layer() -> SearchAnswer:
@@ -163,7 +153,9 @@ def known_rule() -> Shown:
     )
     parts = (of_ten, dataclasses.replace(of_ten, drops=0, caught=0, false_alarms=2))
     about = {"budget": "paper", "families": 2, "models": 20, "drops": 4, "caught": 3, "false_alarms": 3}
-    return predicted(record=TrackRecord(mean_regret=0.4, median_regret=0.2, parts=parts, **about))  # type: ignore[arg-type]
+    return changed(
+        CASES["drop prediction"](), record=TrackRecord(mean_regret=0.4, median_regret=0.2, parts=parts, **about)
+    )
 
 
 def alike() -> Profile:
@@ -200,45 +192,39 @@ def of_tasks() -> Scores:
     return across_tasks((model("org/a", 12), model("org/b", 12)), tasks)
 
 
-def gained(low: float, high: float) -> Scores:
+def gained(low: float, high: float) -> Any:
     """Return summaries of which the best way is this much above or below the first baseline."""
     scores = summaries()
-    assert scores.ways is not None
+    assert scores.ways
     gain = Interval(value=(low + high) / 2, standard_error=1.0, interval=(low, high), level=0.95, freedom=20.0)
     ways = tuple(dataclasses.replace(way, gains=(gain,) * 4) for way in scores.ways.ways)
-    return dataclasses.replace(scores, ways=dataclasses.replace(scores.ways, ways=ways))
+    return changed(scores, ways__ways=ways)
 
 
-def compared(*last: float, error: float = 0.01, alone: bool = False, flat: bool = False) -> Comparison:
+def compared(*last: float, error: float = 0.01, alone: bool = False, flat: bool = False) -> Any:
     """Return a comparison whose curve ends so; alone: of a model with itself; flat: by the other normalisation."""
-    one = CASES["comparison"]()
-    assert isinstance(one, Comparison)
-    assert one.other_normalization is not None
-    curve = dataclasses.replace(one.curve, values=(*one.curve.values[: -len(last) or None], *last))
+    one: Any = CASES["comparison"]()
+    curve = changed(one.curve, values=(*one.curve.values[: -len(last) or None], *last))
     other = one.other_normalization
     values = tuple(tuple(0.5 for _ in row) for row in other.values) if flat else other.values
-    return dataclasses.replace(
+    return changed(
         one,
-        map=dataclasses.replace(one.map, effective_shares=((0.6,) * 9, (0.7,) * 9)),
-        curve=dataclasses.replace(
-            uncertain_curve(curve, error), alignment="previous-layer" if alone else curve.alignment
-        ),
-        other_normalization=dataclasses.replace(other, values=values),
+        map__effective_shares=((0.6,) * 9, (0.7,) * 9),
+        curve=uncertain_curve(curve, error),
+        curve__alignment="previous-layer" if alone else curve.alignment,
+        other_normalization__values=values,
     )
 
 
 def closest(half: float) -> Comparisons:
     """Return a model compared with two others, which differ by so much more or less than the interval reaches."""
-    first, second = compared(), compared(0.4)
+    first, second = compared(), changed(compared(0.4), reference__name="org/b")
     error = Interval(value=0.18, standard_error=half / 2, interval=(0.18 - half, 0.18 + half), level=0.95, freedom=30.0)
-    second = dataclasses.replace(second, reference=dataclasses.replace(second.reference, name="org/b"))
     return Comparisons(comparisons=(first, second), differences=((error,) * 9,))
 
 
-def differing(*values: float | None) -> Differences:
+def differing(*values: float | None) -> Any:
     """Return differences by layer whose intervals reach one point to both sides; None: no error is known."""
-    made = CASES["differences"]()
-    assert isinstance(made, Differences)
     errors = tuple(
         None
         if value is None
@@ -246,7 +232,7 @@ def differing(*values: float | None) -> Differences:
         for value in values
     )
     scores = tuple((60.0, 60.0 + (value or 0.4)) for value in values)
-    return dataclasses.replace(made, scores=scores, errors=errors)
+    return changed(CASES["differences"](), scores=scores, errors=errors)
 
 
 VARIANTS: dict[str, Callable[[], Shown]] = {
@@ -314,8 +300,12 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     "several tasks: one": lambda: across_tasks((model("org/a", 12),), [models().tasks[0]]),
     "several tasks: of several models": of_tasks,
     "several tasks: on the floor": on_the_floor_of_tasks,
-    "predict: the last layer": lambda: predicted(drop_layers=(), onset=None, recommended_layer=8),
-    "predict: collapsed": lambda: predicted(drop_layers=(8,), recommended_layer=7, collapsed=1),
+    "predict: the last layer": lambda: changed(
+        CASES["drop prediction"](), drop_layers=(), onset=None, recommended_layer=8
+    ),
+    "predict: collapsed": lambda: changed(
+        CASES["drop prediction"](), drop_layers=(8,), recommended_layer=7, collapsed=1
+    ),
     "predict: unread": lambda: predicted(readable=False),
     "predict: known rule": known_rule,
     "prediction: some items": lambda: dataclasses.replace(
