@@ -180,13 +180,6 @@ def test_one_block(name: str, tmp_path: Path) -> None:
     assert examine(encoder).healthy
 
 
-def test_truncation_keeps_the_attention_implementation_and_the_random_state(checkpoint: Saved) -> None:
-    encoder = load_encoder(Model(str(checkpoint("bert")), attn="eager"))
-    before = torch.random.get_rng_state()
-    assert TruncatedEncoder(encoder, 1).model.config._attn_implementation == "eager"
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_lists_with_an_entry_a_block_are_cut() -> None:
     config = tiny_config("modernbert")
     assert len(config.layer_types) == N_BLOCKS

@@ -70,16 +70,6 @@ def test_blocks_and_float32_change_nothing_but_rounding(monkeypatch: pytest.Monk
     assert 0 < np.abs(in_float32 - whole).max() < 1e-4
 
 
-def test_only_the_wanted_folds_are_predicted() -> None:
-    embeddings, signal = layered(60)
-    folds = folds_of(60, 0)[None]
-    layer = as_layers([embeddings[:, 3]])[0]
-    outputs, *_ = ridge_outputs(layer, signal, folds, 5, [2])
-    whole, *_ = ridge_outputs(layer, signal, folds, 5, range(5))
-    assert np.isnan(outputs[0, folds[0] != 2]).all()
-    np.testing.assert_allclose(outputs[0, folds[0] == 2], whole[0, folds[0] == 2])
-
-
 def test_a_group_is_predicted_by_others_alone() -> None:
     """Rows of a group are copies of each other with targets of their own: what is left in is remembered."""
     rng = np.random.default_rng(0)

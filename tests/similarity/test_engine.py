@@ -564,15 +564,6 @@ def test_precision_comes_back_after_an_error(precision: str) -> None:
     assert torch.get_float32_matmul_precision() == precision
 
 
-def test_progress_ends_once_and_never_goes_back(models: list) -> None:
-    steps: list[tuple[int, int]] = []
-    with context.settings(progress=lambda _, done, total: steps.append((done, total))):
-        sums_of(named(models), MEASURES, [(0, 1)], tile=20)
-    shares = [done / total for done, total in steps]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-
-
 @pytest.mark.parametrize("row", [0, BLOCK - 1, BLOCK, 2 * BLOCK + 7])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_values_that_are_not_finite_are_found_in_any_block(row: int, dtype: type) -> None:
