@@ -14,7 +14,7 @@ from layerprobe.results.draw import HEIGHT, WIDTH, Figure, drawn, figures, have_
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table
 from layerprobe.study.values import Finding, Prediction
 
-from .conftest import FINDINGS
+from .conftest import FINDINGS, changed
 from .test_shown import CASES
 
 POINTS = Quantity("Spearman × 100", "test", "higher")
@@ -287,7 +287,7 @@ def test_the_search_draws_gains_expected_scores_and_every_run(searched: Finding)
 
 def test_nothing_is_claimed_of_spoilt_scores() -> None:
     finding = FINDINGS["found"]()
-    spoilt = dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, spoilt=3))
+    spoilt = changed(finding, answer__spoilt=3)
     claiming, silent = (
         "".join(f"{figure.reading} {figure.plot.to_json()}" for figure in figures(one) if "read" not in figure.name)
         for one in (finding, spoilt)

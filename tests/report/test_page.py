@@ -20,7 +20,7 @@ from layerprobe.results.document import CDN, render, script_json
 from layerprobe.results.draw import figures
 from layerprobe.study.values import Finding, Prediction
 
-from .conftest import FINDINGS
+from .conftest import FINDINGS, changed
 from .similarities import rbf
 
 
@@ -126,15 +126,14 @@ def test_every_text_of_a_finding_is_escaped() -> None:
 
 def test_sources_say_every_convention(measured: Prediction) -> None:
     comparison = measured.comparison
-    assert comparison.map.uncertainty
-    errors = dataclasses.replace(comparison.map.uncertainty, method="influence of each group", n_groups=40)
-    grouped = dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, uncertainty=errors)).sources
+    of_groups = {"map__uncertainty__method": "influence of each group", "map__uncertainty__n_groups": 40}
+    grouped = changed(comparison, **of_groups).sources
     assert grouped["Similarity"] == (
         "linear kernel; debiased HSIC (Song et al. 2012); raw features; intervals from the influence of each group; "
         "40 groups"
     )
     assert grouped["Layers"] == "each layer with the reference's layer of the same index"
-    kernel = dataclasses.replace(comparison, map=rbf(comparison.map, 0.5)).sources["Similarity"]
+    kernel = changed(comparison, map=rbf(comparison.map, 0.5)).sources["Similarity"]
     assert "σ = 0.5 × the root of the median" in kernel
     assert "the median over 2048 texts" in kernel
 
@@ -176,7 +175,7 @@ def test_the_report_is_written_whole_and_alone(searched: Finding, tmp_path: Path
 
 
 def test_a_folder_name_that_is_no_unicode_can_be_written(searched: Finding, tmp_path: Path) -> None:
-    finding = dataclasses.replace(searched, model=dataclasses.replace(searched.model, name="models/caf\udce9"))
+    finding = changed(searched, model__name="models/caf\udce9")
     path = finding.save_html(tmp_path / "report.html")
     assert from_json(Finding, Page(path.read_text(encoding="utf-8")).data("study")) == finding
 

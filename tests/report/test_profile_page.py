@@ -11,7 +11,7 @@ from layerprobe.results.draw import figures
 from layerprobe.stats.values import pareto_front
 from layerprobe.study.values import Finding
 
-from .conftest import FINDINGS, model, profile
+from .conftest import FINDINGS, changed, model, profile
 
 
 @pytest.fixture
@@ -25,8 +25,7 @@ def test_models_of_one_short_name_are_told_apart() -> None:
 
 
 def test_scores_stand_beside_costs(finding: Finding, paraphrase: Finding) -> None:
-    other = profile("google-bert/bert-base-cased", speed=2.0)
-    both = [profile(), dataclasses.replace(other, model=dataclasses.replace(other.model, revision="another"))]
+    both = [profile(), changed(profile("google-bert/bert-base-cased", speed=2.0), model__revision="another")]
     names = [figure.name for figure in figures(side_by_side(both))]
     assert names == ["latency", "lengths", "throughput"]
     drawn = {figure.name: figure.plot for figure in figures(side_by_side(both, [finding]))}
