@@ -82,9 +82,3 @@ def test_the_root_may_be_a_link_and_so_may_what_it_lies_in(tmp_path, texts):
         assert store.open(key_of(texts)) is not None
         assert problems(store) == ()
     assert Store(tmp_path / "link").prune(everything=True)[0]
-
-
-def test_a_store_that_is_a_file_is_one_clear_line(tmp_path):
-    (tmp_path / "cache").write_text("")
-    with pytest.raises(StoreError, match=r"expected the folder of a store, got the file .*cache: choose another"):
-        Store(tmp_path / "cache").entries()
