@@ -16,7 +16,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
-from layerprobe.errors import UnsupportedArchitectureError
+from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.check import examine
 from tests.few import few_architectures
 from tests.models import (
@@ -178,6 +178,14 @@ def test_one_block(name: str, tmp_path: Path) -> None:
     assert encoder.description.parameters[1] == n_parameters_without_pooler(encoder.model)
     assert encoder.description.norm == ("final" if name in PRE_NORM else "none")
     assert examine(encoder).healthy
+
+
+@pytest.mark.parametrize("layer", [-1, N_BLOCKS + 1])
+def test_layer_out_of_range(layer: int, loaded: Loaded) -> None:
+    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
+        TruncatedEncoder(loaded("bert"), layer)
+    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
+        next(truncated_configs(tiny_config("bert"), layer))
 
 
 def test_lists_with_an_entry_a_block_are_cut() -> None:
