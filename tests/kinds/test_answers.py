@@ -4,6 +4,7 @@ import dataclasses
 import re
 import string
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,16 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tmft import read_layers
 from layerprobe.kinds import answers_loss as untrained
-from layerprobe.kinds.answers import ALWAYS, Answer, Questions, answer_scores, answer_threshold, answer_words, word_f1
+from layerprobe.kinds.answers import (
+    ALWAYS,
+    Answer,
+    Questions,
+    answer_scores,
+    answer_threshold,
+    answer_words,
+    predicted_answers,
+    word_f1,
+)
 from layerprobe.kinds.answers_loss import (
     ANSWER_TOKENS,
     NO_SPAN,
@@ -114,6 +124,16 @@ def test_the_threshold_is_the_best_of_all() -> None:
         assert answer_scores(outputs, gold, threshold)["f1"] == pytest.approx(max(scores))
         if threshold >= min(candidates[1:]):
             assert threshold == candidates[int(np.argmax(scores))]
+
+
+def test_where_all_have_an_answer_all_are_answered() -> None:
+    outputs, gold = some_questions(9)
+    right = tuple(each or (Answer(text="b", start=0),) for each in gold.answers)
+    answered = replace(gold, answers=right)
+    outputs[:, 3] = 1e9
+    assert answer_threshold(outputs, answered) == ALWAYS
+    assert all(predicted_answers(outputs, gold.contexts, ALWAYS))
+    assert not any(predicted_answers(outputs, gold.contexts, 5.0))
 
 
 QUESTIONS = ("a b", "what is c", "d")

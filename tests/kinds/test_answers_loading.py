@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from layerprobe.errors import TaskError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.kinds.answers import Questions
 from layerprobe.tasks.evaluation import links_of
@@ -73,6 +76,11 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
     assert load_task(sources[1]).digest == task.digest
 
 
+def test_one_answer_needs_no_list() -> None:
+    single = [{**row, "answers": {key: each[0] for key, each in row["answers"].items()}} for row in rows(ANSWERED)]
+    assert whole(load_task(single, kind=KIND)).answers == tuple(each[:1] for each in ANSWERED.answers)
+
+
 def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
     task = load_task(written(tmp_path / "squad.json", squad_json(ANSWERED)))
     contexts = [
@@ -105,3 +113,10 @@ def test_questions_that_are_skipped_are_counted() -> None:
         "left out questions that cannot be used, 2 whose answer is not in the context" in warning
         for warning in task.warnings
     )
+
+
+def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) -> None:
+    path = written(tmp_path / "squad.json", squad_json(toy_questions(120, 0, impossible=0.3)))
+    with pytest.raises(TaskError, match=r"56 questions cannot be used: .* without an answer"):
+        load_task(path)
+    assert all(whole(load_task(path, skip_empty=True)).answers)

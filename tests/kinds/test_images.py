@@ -50,6 +50,19 @@ def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
     assert task.labels[int(task.train.gold[0])] == item.file.parent.name
 
 
+def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path / ".data" / "digits", 60, classes=(3, 8))
+    task = load_task(str(folder))
+    image = next((folder / "3").iterdir())
+    for hidden in (".ipynb_checkpoints", "__MACOSX/digits", "3/.thumbnails"):
+        (folder / hidden).mkdir(parents=True)
+        shutil.copy(image, folder / hidden / "copy.png")
+    with_hidden = load_task(str(folder))
+    assert (with_hidden.digest, with_hidden.labels) == (task.digest, task.labels)
+    assert with_hidden.warnings == ("ignored 3 files in hidden folders or without the ending of an image",)
+    assert len(load_texts(folder).texts) == 60
+
+
 def test_ids_are_of_the_bytes_and_not_of_the_paths(tmp_path: Path) -> None:
     folder = digit_folder(tmp_path / "a", 40, classes=(0, 1))
     shutil.copytree(folder, tmp_path / "b")
@@ -97,6 +110,14 @@ def test_parquet_of_the_hub_equals_the_same_images_in_folders(tmp_path: Path, na
     copy = pickle.loads(pickle.dumps(item))  # noqa: S301
     assert copy == item
     np.testing.assert_array_equal(np.asarray(copy.read()), np.asarray(item.read()))
+
+
+def test_minus_one_in_parquet_of_the_hub_is_no_class(tmp_path: Path) -> None:
+    path = hub_parquet(tmp_path / "a.parquet", 60)
+    table = parquet.read_table(path)
+    labels = pa.array([-1, *table["label"].to_pylist()[1:]], pa.int64())
+    parquet.write_table(table.set_column(1, "label", labels), path)
+    assert "-1" not in load_task(str(path), skip_empty=True).labels
 
 
 def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path) -> None:

@@ -385,6 +385,14 @@ def test_a_table_has_positives_and_negatives(tmp_path: Path) -> None:
     assert len(items(by_number).documents) == 40
 
 
+def test_queries_without_a_relevant_document_are_left_out_where_asked(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "whole")
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write('{"_id": "alone", "text": "a b"}\n')
+    task = load_task(folder, skip_empty=True)
+    assert "left out 1 of 49 queries without a relevant document ('alone')" in task.warnings
+
+
 def test_folds_and_splits_go_by_query(task: Task) -> None:
     folds = folds_of(task, 3)
     assert sorted(len(fold.validation) for fold in folds) == [12, 13, 13]
@@ -512,6 +520,8 @@ def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, op
     (found,) = finetune(given(model, options), scored, [1], seeds=(0,), protocol=SHORT).runs
     (expected,) = finetune(given(model, options), task, [1], seeds=(0,), protocol=SHORT).runs
     assert found.test == expected.test
+    with pytest.raises(DataError, match="expected at least two examples per step"):
+        finetune(given(model, options), task, [1], seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))
     untrained = dataclasses.replace(scored, train=bare("train"))
     with pytest.raises(DataError, match="expected queries with documents to train on in the train split, got none"):
         finetune(given(model, options), untrained, [1], seeds=(0,), protocol=SHORT)

@@ -20,7 +20,7 @@ from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loading import load_retrieval
 from layerprobe.kinds.sentences import load_word_similarity
 from layerprobe.kinds.summaries import SummaryItems
-from layerprobe.kinds.tokens import TaggedSentences
+from layerprobe.kinds.tokens import TaggedSentences, entity_scores
 from layerprobe.kinds.triplets import Triplets
 from layerprobe.tasks.cells import check_range, detect_range, parse_score
 from layerprobe.tasks.evaluation import item_influences
@@ -43,7 +43,7 @@ __all__ = [
     "load_word_similarity",
 ]
 __all__ += ["Answer", "Examples", "Questions", "SummaryItems", "Triplets", "check_range", "detect_range", "parse_score"]
-__all__ += ["TaggedSentences", "array", "folds_of", "item_influences", "split_by_ratio"]
+__all__ += ["TaggedSentences", "array", "entity_scores", "folds_of", "item_influences", "split_by_ratio"]
 __all__ += ["pandas", "read_grid", "task_columns", "text_columns"]
 SNAPSHOT = Path(__file__).with_name("refused.txt")
 QA, NER, SUM = "question answering", "entities", "summarization"
