@@ -84,6 +84,14 @@ def test_labels_stand_apart_from_each_other(n: int) -> None:
         assert any(apart), (one, other)
 
 
+def test_bars_have_the_colours_of_marks_and_names_are_places() -> None:
+    figure = drawn(TABLE, Chart(lines=(Line("score"),), kind="bars"))
+    assert list(figure.plot.data[0].marker.color) == [style.MODEL, style.CHOSEN, style.DROP]
+    named = drawn(TABLE, Chart(lines=(Line("score"),), x="model"))
+    assert list(named.plot.layout.xaxis.ticktext) == ["a", "all layers", "b"]
+    assert named.plot.data[0].mode == "markers", "names have no order that a line could show"
+
+
 # ---- expected gains, blocks and captions ----------------------------------------------------------------------
 
 GAIN = Quantity("points over the whole model", "validation", "higher")
