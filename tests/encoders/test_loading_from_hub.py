@@ -151,16 +151,6 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     assert folder_digest(snapshot) == folder_digest(checkpoint("electra"))
 
 
-@pytest.mark.slow
-def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        closed = f"http://127.0.0.1:{server.server_port}"
-    (message,) = attempt(tmp_path, ["org/tiny"], HF_ENDPOINT=closed)
-    assert message == (
-        "org/tiny is not in the local hub cache and the hub cannot be reached: connect once, or give a local folder"
-    )
-
-
 def test_what_cannot_be_asked_for_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
