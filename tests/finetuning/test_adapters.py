@@ -1,13 +1,11 @@
 """Low-rank adapters: what is trained, what is left, and that they are what the formula says."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, inject_adapter_in_model
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -35,15 +33,6 @@ def states_of(encoder: Encoder, model: TruncatedEncoder) -> Tensor:
 
 def trained_names(model: nn.Module) -> list[str]:
     return [name for name, weight in model.named_parameters() if weight.requires_grad]
-
-
-def test_a_model_with_adapters_begins_as_it_was(encoder: Encoder) -> None:
-    plain, adapted = TruncatedEncoder(encoder, 2), TruncatedEncoder(encoder, 2)
-    prepare_model(adapted, LORA)
-    assert_close(states_of(encoder, adapted), states_of(encoder, plain))
-    names = trained_names(adapted)
-    assert len(names) == 2 * 2 * 6  # A and B in six linear modules of two blocks
-    assert all("lora_" in name and ".layer." in name for name in names)
 
 
 def test_only_what_is_of_low_rank_changes(encoder: Encoder, task: Task, tmp_path: Path) -> None:
@@ -98,24 +87,6 @@ def test_a_block_that_is_not_run_has_none(family: str, modules: tuple[str, ...],
     assert all("lora_embedding_" in name for name in names)
 
 
-def test_at_full_rank_a_step_is_that_of_all_weights() -> None:
-    """With alpha = rank, an orthogonal A and B = 0, dL/dB = G A^T and dL/dA = 0, so that B A moves as W would by G."""
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(20, 4, generator=generator), torch.randn(20, 4, generator=generator)
-    plain = nn.Sequential(nn.Linear(4, 4, bias=False))
-    adapted = nn.Sequential(nn.Linear(4, 4, bias=False))
-    adapted.load_state_dict(plain.state_dict())
-    inject_adapter_in_model(LoraConfig(r=4, lora_alpha=4, target_modules=["0"]), adapted)
-    with torch.no_grad():
-        adapted[0].lora_A["default"].weight.copy_(torch.linalg.qr(torch.randn(4, 4, generator=generator))[0])
-    for model in (plain, adapted):
-        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-        nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-    adapted[0].merge()
-    assert_close(adapted[0].get_base_layer().weight, plain[0].weight)
-
-
 @pytest.mark.parametrize("joint", [False, True])
 def test_computing_activations_again_changes_no_gradient(encoder: Encoder, task: Task, joint: bool) -> None:
     still = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -143,12 +114,6 @@ def test_modules_are_named(encoder: Encoder) -> None:
     message = "no linear module of .* is named q_proj: choose from dense, key, query, value, or give the end of a path"
     with pytest.raises(ModelError, match=message):
         prepare_model(TruncatedEncoder(encoder, 2), dataclasses.replace(LORA, lora_modules=("q_proj", "query")))
-
-
-def test_without_peft_one_line_names_the_extra(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ModelError, match=r"peft, which is not installed: pip install 'layerprobe\[lora\]'"):
-        prepare_model(TruncatedEncoder(encoder, 1), LORA)
 
 
 def test_a_protocol_without_them_is_written_as_before() -> None:

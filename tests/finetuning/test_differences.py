@@ -122,21 +122,6 @@ def test_equal_outputs_are_known_to_one_item(n: int) -> None:
     assert difference.interval[0] < 0 < difference.interval[1]
 
 
-def test_pairs_that_share_texts_count_for_less() -> None:
-    few = Links(sides=(np.arange(70) // 7,))
-    apart, linked = (compared(EARLIER, LAST, items_of(70, 20.0, links=links)) for links in (None, few))
-    assert apart is not None
-    assert linked is not None
-    assert np.ptp(linked.interval) > np.ptp(apart.interval)
-
-
-def test_one_seed_has_an_interval_over_items() -> None:
-    difference = compared(EARLIER[:1], LAST[:1], items_of(7000, 20.0))
-    assert difference is not None
-    assert difference.interval[0] > 0
-    assert difference.seeds_error is None
-
-
 def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None:
     one_text = Links(sides=(np.zeros(9, dtype=int),))
     alone = compared(EARLIER, LAST)
@@ -162,6 +147,11 @@ def test_outcomes_are_sorted_by_layer_and_seed() -> None:
     assert difference[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))
     assert difference[0].interval == pytest.approx(stats.t.interval(0.95, 1, 40.75, 0.75))
     assert (difference[1].interval, difference[1].std) == (None, None)
+
+
+def test_the_best_seed_is_the_first_of_the_best_on_validation() -> None:
+    (of,) = outcomes([run_of(2, 3, 77.0, 80.0), run_of(2, 5, 71.0, 84.0), run_of(2, 8, 79.0, 84.0)])
+    assert (of.best_seed, of.best_seed_score) == (5, 71.0)
 
 
 def test_intervals_stay_inside_what_the_metric_can_be() -> None:

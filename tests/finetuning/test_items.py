@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.model import Model
-from layerprobe.errors import StoreError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import OUTPUTS, outcomes, read_outputs, run_items
+from layerprobe.finetuning.outcomes import outcomes, read_outputs, run_items
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences
@@ -17,18 +16,10 @@ from tests.models import given
 from tests.toy_task import toy_task_of
 
 FAST = Protocol(epochs=1, learning_rate=1e-3)
-Tuned = tuple[Task, tuple[FineTuningRun, ...]]
 
 
 def tuned(folder: Path, task: Task, options: Model) -> tuple[FineTuningRun, ...]:
     return finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST).runs
-
-
-@pytest.fixture(scope="module")
-def of_sts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """Pairs with scores and the runs: read them, do not change them."""
-    task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path_factory.mktemp("sts"))
-    return task, tuned(folder, task, options)
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "entailment", "classification"])
@@ -54,16 +45,6 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
     assert outcomes(runs, items)[0].mean == outcomes(runs)[0].mean
 
 
-def test_a_run_whose_outputs_are_damaged_is_said_to_be(of_sts: Tuned) -> None:
-    task, runs = of_sts
-    outputs = runs[0].directory / OUTPUTS
-    whole = outputs.read_bytes()
-    outputs.write_bytes(b"damaged")
-    with pytest.raises(StoreError, match=r"was removed or damaged after its run was read, so intervals"):
-        run_items(task, runs)
-    outputs.write_bytes(whole)
-
-
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
     result = finetune(given(str(folder), options), task, scan=True, protocol=FAST)
@@ -76,10 +57,9 @@ def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path:
     assert len(np.unique(found, axis=0)) == 4
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path, seeds: int) -> None:
+def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Model(device="cpu", cache_dir=tmp_path)
-    result = finetune(given(str(folder), options), task, [0, 1, 3], seeds=seeds, protocol=FAST, tolerance=100.0)
+    result = finetune(given(str(folder), options), task, [0, 1, 3], seeds=3, protocol=FAST, tolerance=100.0)
     (compared,) = result.compared
     assert compared is not None
     assert compared.scores == pytest.approx([outcome.mean for outcome in result.outcomes])
@@ -93,5 +73,5 @@ def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path,
     )
     assert result.verdict is compared.verdict
     assert ("enough" in checks) == (result.best_layer != 0)
-    assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared == (None,)
+    assert finetune(given(str(folder), options), task, [1], seeds=3, protocol=FAST).compared == (None,)
     assert from_json(type(result), to_json(result)) == result

@@ -1,6 +1,5 @@
 """One run with a loss at every layer: the same losses and gradients as layer by layer, and a model to cut anywhere."""
 
-import copy
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from transformers import AutoModel
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outcomes import RunOutputs, read_outputs
@@ -100,45 +98,6 @@ def test_the_gradient_is_the_weighted_sum_of_the_layers_own(encoder: Encoder, ta
         torch.testing.assert_close(gradient, summed[name], rtol=1e-3, atol=1e-6)
 
 
-def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task) -> None:
-    encoder = without_dropout(encoder)
-    protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8, warmup=0.0, weight_decay=0.0)
-    criteria = [STS] * encoder.n_layers
-    falling = layer_weights("falling", encoder.n_layers, seed=0)
-    trainer = FineTuner(
-        encoder,
-        TruncatedEncoder(encoder, N_BLOCKS, every=True),
-        protocol,
-        steps_per_epoch=8,
-        criteria=criteria,
-        weights=falling,
-    )
-    prepared = prepared_sides(encoder, task.train, max_length=64)
-    batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
-    losses = [trainer.update(prepared, rows).tolist() for rows in batches[:4]]
-
-    model = copy.deepcopy(encoder.model).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    for step, rows in enumerate(batches[:4]):
-        optimizer.param_groups[0]["lr"] = 1e-3 * (8 - step) / 8
-        pooled = []
-        for side in (task.train.first, task.train.second):
-            assert side is not None
-            tokens = encoder.tokenizer([side[row] for row in rows], padding=True, return_tensors="pt")
-            mask = tokens["attention_mask"].unsqueeze(-1)
-            states = model(**tokens, output_hidden_states=True).hidden_states
-            pooled.append([(state * mask).sum(1) / mask.sum(1) for state in states])
-        gold = torch.tensor([task.train.targets[row] for row in rows])
-        by_layer = [F.mse_loss(F.cosine_similarity(u, v), gold) for u, v in zip(*pooled, strict=True)]
-        loss = sum(weight * each for weight, each in zip((1, 0.75, 0.5, 0.25), by_layer, strict=True))
-        assert isinstance(loss, torch.Tensor)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        assert losses[step] == pytest.approx([each.item() for each in by_layer], abs=2e-5)
-
-
 @pytest.mark.parametrize("weighting", ["falling", "equal", "random", "sandwich"])
 def test_weights_say_which_layers_count(weighting: Weighting) -> None:
     at = layer_weights(weighting, 5, seed=3)
@@ -155,18 +114,6 @@ def test_weights_say_which_layers_count(weighting: Weighting) -> None:
 
 
 # ---- the run ------------------------------------------------------------------------------------------
-
-
-def test_it_learns_at_every_layer(run: Runs, encoder: Encoder) -> None:
-    assert [layer.layer for layer in run] == list(range(encoder.n_layers)) == [0, 1, 2, 3]
-    assert not any(layer.error for layer in run)
-    assert all(layer.epochs[-1].train_loss < layer.epochs[0].train_loss for layer in run)
-    scores = np.array([[epoch.validation["spearman"] for epoch in layer.epochs] for layer in run])
-    assert {layer.best_epoch for layer in run} == {1 + int(np.argmax(scores.mean(axis=0)))}
-    best = run[0].best_epoch - 1
-    assert [layer.validation["spearman"] for layer in run] == [
-        layer.epochs[best].validation["spearman"] for layer in run
-    ]
 
 
 @pytest.mark.parametrize("kind", TOY_KINDS)
@@ -211,14 +158,6 @@ def test_a_layer_without_a_finite_loss_is_reported_and_the_others_go_on(encoder:
     assert np.isnan(outputs.of(2)).all()
     assert np.isfinite(outputs.of(1)).all()
     assert run[1].epochs[-1].train_loss < run[1].epochs[0].train_loss
-
-
-def test_without_a_layer_left_it_fails(encoder: Encoder, task: Task) -> None:
-    def spoil(model: Any) -> None:
-        model.embeddings.word_embeddings.weight.fill_(torch.nan)
-
-    with pytest.raises(TrainingError, match="the loss at layer 0 became nan at step 1 of 24"):
-        fine_tune_jointly(broken(encoder, spoil), task, protocol=SHORT)
 
 
 # ---- on disk ------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import StoreError
 from layerprobe.finetuning.outcomes import OUTPUTS, RunOutputs, read_outputs, run_items
 from layerprobe.finetuning.runs import load_finished, run_directory, save_finished
-from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
@@ -38,14 +37,6 @@ def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_
     shutil.rmtree(run.directory)
     with pytest.raises(StoreError, match="after its run was read, so intervals would be missing: repeat the command"):
         run_items(task, [run])
-
-
-def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:
-    task = toy_task_of("sts")
-    protocol = Protocol(epochs=6, learning_rate=0.3, warmup=0.0)
-    (run,), outputs = fine_tune(encoder, 1, task, protocol=protocol)
-    assert run.best_epoch < 6  # at this rate; else this would show nothing
-    assert evaluate_outputs("sts", outputs.of(1), np.array(task.test.targets)).metrics == run.test
 
 
 @pytest.mark.parametrize("place", [0, 9, 60, 250, -5, -200])

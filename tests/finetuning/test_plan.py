@@ -39,8 +39,7 @@ def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int, ev
     assert seconds_of_run(encoder, task, protocol) == pytest.approx((expected, 10.0))
 
 
-@pytest.mark.parametrize("kind", ["sts", "entailment", "classification"])
-@pytest.mark.parametrize("train", [1, 9])
+@pytest.mark.parametrize(("kind", "train"), [("sts", 1), ("entailment", 9), ("classification", 1)])
 def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encoder, kind: str, train: int) -> None:
     before = [parameter.clone() for parameter in encoder.model.parameters()]
     state = torch.get_rng_state()

@@ -1,6 +1,5 @@
 """Groups of like lengths: their gradients are those of one pass over the batch, for every kind and architecture."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.few import few_architectures
-from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, save_tiny, tiny_model, tiny_tokenizer
 from tests.toy_task import OF_EXAMPLES
@@ -177,16 +175,6 @@ def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> No
     torch.testing.assert_close(gradients(together), gradients(alone), rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task) -> None:
-    encoder = without_dropout(encoder)
-    protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
-    whole = tuned(encoder, 2, task, protocol=protocol, batch_tokens=10_000)
-    run = tuned(encoder, 2, task, protocol=protocol, batch_tokens=40)
-    assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in whole.epochs], abs=1e-5)
-    assert run.test == pytest.approx(whole.test, abs=0.5)
-    assert run.best_epoch == whole.best_epoch
-
-
 def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     folder: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,14 +192,6 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     shapes.clear()
     assert (run(10), run(None)) == (small, default)
     assert shapes == []
-
-
-def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder) -> None:
-    reduced = dataclasses.replace(encoder, autocast=torch.bfloat16)
-    trainer = trainer_of(reduced, "sts")
-    loss = trainer.update(prepared_sides(encoder, examples("sts"), max_length=64), np.arange(13))
-    assert loss.dtype == torch.float32
-    assert all(gradient.dtype == torch.float32 for gradient in gradients(trainer))
 
 
 # ---- the groups ---------------------------------------------------------------------------------------

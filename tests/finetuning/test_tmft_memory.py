@@ -15,7 +15,7 @@ from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import step, tmft
 from layerprobe.finetuning.losses import prepared_sides
-from layerprobe.finetuning.step import FineTuner, TokenLimit
+from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import tuned
@@ -171,21 +171,6 @@ def test_what_torch_says_without_memory_is_known() -> None:
 def test_what_accelerators_say_without_memory_is_known(error: RuntimeError) -> None:
     assert is_out_of_memory(error)
     assert not is_out_of_memory(ValueError(str(error)))
-
-
-def test_a_limit_is_halved_from_what_was_tried() -> None:
-    limit, seen = TokenLimit(None), []
-
-    def work() -> str:
-        for batch in limit.watched([[0, 1, 2], [3]] if limit.tokens is None else [[0], [1, 2], [3]], [9, 8, 7, 5]):
-            seen.append(batch)
-            if len(batch) == 3:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-        return "done"
-
-    assert limit.run(work, "here") == "done"
-    assert limit.tokens == 13
-    assert seen == [[0, 1, 2], [0], [1, 2], [3]]
 
 
 # ---- a loss that is no number -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import torch
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import SharedModel, choose_workers, taken_over
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, ModelError, StoreError, TrainingError, WorkerError
+from layerprobe.errors import DataError, TrainingError, WorkerError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.runs import RunJob, RunSet, load_failure, run_folder
@@ -225,20 +225,6 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     assert list(tmp_path.rglob("failed.json")) == []  # another copy of the weights may be whole
 
 
-def test_a_full_disk_ends_it(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every further run would be trained and lost."""
-    begun: list[int] = []
-
-    def full(runs: object, job: RunJob, *arguments: object) -> None:
-        begun.append(job.layer)
-        raise StoreError("No space left on device")
-
-    monkeypatch.setattr(RunSet, "make", full)
-    with pytest.raises(StoreError, match="No space left on device"):
-        tuned(inputs, tmp_path)
-    assert len(begun) == 1
-
-
 class Lossy(Crew):
     """Workers that are all lost."""
 
@@ -330,23 +316,15 @@ def test_bad_input_is_told_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", no_load)
     bert = Model(str(inputs / "bert"), device="cpu", cache_dir=tmp_path)
-    with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
-        tuned(inputs, tmp_path, layers=(1, 4))
-    with pytest.raises(ModelError, match="there is no folder"):
-        tuned(inputs, tmp_path, models=("bert", "nothing"))
-    with pytest.raises(DataError, match="expected at least one worker, got 0"):
-        tuned(inputs, tmp_path, workers=0)
-    with pytest.raises(DataError, match=r"expected different models, got .* which are the same"):
-        tuned(inputs, tmp_path, models=("bert", "electra", "./bert"))
-    with pytest.raises(DataError, match=r"each model and task once, got .*bert on toy \(1\) and .*bert on toy \(2\)"):
-        finetune(bert, [toy_task(), toy_task()], [1])
-    with pytest.raises(DataError, match="expected at least one model and one task, got 1 and 0"):
-        finetune(bert, [])
-    with pytest.raises(DataError, match="expected seeds from 0"):
-        tuned(inputs, tmp_path, seeds=())
-    with pytest.raises(DataError, match="expected neither layers nor blocks with a scan"):
-        finetune(bert, toy_task(), [1], scan=True)
-    with pytest.raises(DataError, match=r"expected layers of .*bert to fine-tune, got none"):
-        finetune(bert, toy_task(), [])
-    with pytest.raises(DataError, match="cannot fine-tune in float16"):
-        finetune(Model(str(inputs / "bert"), dtype="float16", device="cpu"), toy_task(), [1])
+    half = Model(str(inputs / "bert"), dtype="float16", device="cpu")
+    twice = [toy_task(), toy_task()]
+    for model, tasks, how, message in (
+        (bert, twice, {}, r"each model and task once, got .*bert on toy \(1\) and .*bert on toy \(2\)"),
+        (bert, [], {}, "expected at least one model and one task, got 1 and 0"),
+        (bert, toy_task(), {"workers": 0}, "expected at least one worker, got 0"),
+        (bert, toy_task(), {"seeds": ()}, "expected seeds from 0"),
+        (bert, toy_task(), {"layers": []}, r"expected layers of .*bert to fine-tune, got none"),
+        (half, toy_task(), {}, "cannot fine-tune in float16"),
+    ):
+        with pytest.raises(DataError, match=message):
+            finetune(model, tasks, **{"layers": [1], **how})
