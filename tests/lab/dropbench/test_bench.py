@@ -1,6 +1,5 @@
 """The table of rules: known by hand, blind to the family that is scored, and with intervals that are redrawn ones."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,16 +7,14 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops
 from layerprobe.lab.dropbench.results import Contestant, Statistic
-from layerprobe.lab.dropbench.strategies import scan, sweep
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry, cost_share
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out
 from layerprobe.prediction.rules import best_rule, fall, plateau
-from layerprobe.readings.reading import LayerCurve, reading_of
+from layerprobe.readings.reading import reading_of
 
-from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, recorded, tuned, zoo
+from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, tuned, zoo
 
 CURVE = "CKA, twin"
 
@@ -101,17 +98,6 @@ def memory(models: Sequence[KnownDrop]) -> dict[str, object]:
     return {"models": models}
 
 
-def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
-    rule = Rule(name="remembering", curves=(), make=remembering, choose=memory, parameters=99)
-    scores = scores_of(known_zoo(), "remembering", rules=[rule])
-    assert set(scores.layers.values()) == {(6,)}
-    assert value(scores.f1) == 0
-    # and it would have known all of them
-    models = known(*known_zoo().entries)
-    seen = [remembering(models)(each.model)[0] for each in models]
-    assert seen == [each.truth.best_layer for each in models]
-
-
 def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
     asked: list[set[str]] = []
 
@@ -133,23 +119,6 @@ def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
     first = (60.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0)
     (only,) = known(entry("c", "c", first, cka=level))
     assert fall_of(CURVE).fit([only])(only.model)[0] == 0
-
-
-def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
-    """In family a a fall by a tenth is a drop, in all others it is none."""
-    tenth = (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.9)
-    half = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5)
-    data = zoo(
-        entry("a", "a", DROPPING, cka=tenth),
-        *(entry(f"{family}{n}", family, RISING, cka=tenth) for family in "bc" for n in range(2)),
-        *(entry(f"{family}{n}", family, DROPPING, cka=half) for family in "bc" for n in range(2, 4)),
-    )
-    scores = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
-    assert scores.layers["a"] == (6,)
-    # known with the others, its own drop would have been worth more than their false alarms
-    everything = known(*data.entries)
-    assert fall_of(CURVE).fit(everything)(everything[0].model)[0] == 4
-    assert scores.parameters == 2
 
 
 def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
@@ -200,16 +169,6 @@ def test_falls_are_finite_near_zero_and_do_not_depend_on_the_unit() -> None:
     np.testing.assert_allclose(falls(curve, unit=1.0), [0, 6, 0, 0, 30, 60])
 
 
-def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
-    small, large = (0.001, 0.002, 0.001, 0.002, 0.003, 0.004, 0.009), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.6)
-    data = zoo(
-        *(entry(f"{family}0", family, RISING, metrics={"mean cosine": small}) for family in "abc"),
-        *(entry(f"{family}1", family, DROPPING, metrics={"mean cosine": large}) for family in "abc"),
-    )
-    rule = fall_of("mean cosine")
-    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
-
-
 def test_labels_are_told_apart() -> None:
     data = zoo(
         *(
@@ -248,22 +207,6 @@ def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
         f"it has parameters, and there is one family only with {CURVE}"
     )
     assert {tuple(scores.layers) for scores in budget.rules} == {("a", "b", "c")}
-
-
-def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> None:
-    """CKA with the twin misses for mlm; with the mlm of another seed it is there, and a false alarm counts."""
-    twin, other = LayerCurve(values=FALLING_CURVE), LayerCurve(values=FALLING_CURVE)
-    data = zoo(
-        *(with_references(f"rtd{n}", "rtd", DROPPING, {"twin": twin, "other seed": other}) for n in range(2)),
-        *(with_references(f"mlm{n}", "mlm", RISING, {"other seed": other}) for n in range(2)),
-    )
-    for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5)):
-        scores = scores_of(data, f"plateau of CKA, {name}")
-        assert (value(scores.precision), scores.missing, len(scores.layers)) == (precision, missing, 4)
-
-
-def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
-    return replace(entry(name, family, scores), cka=cka)
 
 
 # ---- what it costs to test a call -------------------------------------------------------------------------------
@@ -370,16 +313,6 @@ def test_the_best_rule_among_all_may_read_labels() -> None:
 # ---- as JSON ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_as_json() -> None:
-    made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
-    bench = bench_predictors(zoo(*made), strategies=[sweep(1), scan("falling")], draws=10)
-    plain = json.loads(to_json(bench))
-    (budget,) = plain["budgets"]
-    names = [next(iter(budget[rows][0])) for rows in ("rules", "strategies")]
-    assert names == ["rule", "strategy"]
-    assert budget["rules"][0]["layers"].keys() == {"m0", "m1"}
-
-
 # ---- bad input --------------------------------------------------------------------------------------------------
 
 
@@ -388,10 +321,3 @@ def test_what_cannot_be_benched_is_refused() -> None:
         bench_predictors(known_zoo(), budgets=["long"])
     with pytest.raises(DataError, match="expected at least one draw, got 0"):
         bench_predictors(known_zoo(), draws=0)
-
-
-def test_a_tuned_rule_asks_for_other_families() -> None:
-    models = known(entry("a", "a", cka=LEVEL_CURVE))
-    for rule in (fall_of(CURVE), best_rule([fall_of(CURVE)])):
-        with pytest.raises(DataError, match=f"expected models of other families to fit '{rule.name}' to, got none"):
-            leave_one_family_out(rule, models)

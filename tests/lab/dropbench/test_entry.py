@@ -9,7 +9,6 @@ from scipy import stats
 
 from layerprobe.comparison.compare import compare
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
@@ -179,10 +178,3 @@ def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.nda
     assert pairs.second is not None
     values = embeddings.layer(layer)
     return ridge_features(values[embeddings.rows(pairs.first)], values[embeddings.rows(pairs.second)])
-
-
-def test_the_probe_needs_similarities(folders: dict[str, str], options: Model) -> None:
-    task = toy_task_of("paraphrase")
-    embeddings = extract(given(folders["bert"], options), task.train.texts)
-    with pytest.raises(DataError, match=r"expected a task of a kind with a probe, one of sts, .*, got paraphrase"):
-        probed(embeddings, task)

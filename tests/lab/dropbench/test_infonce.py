@@ -4,10 +4,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from benchmarks.fit_rules import log_likelihoods, score_covariances, worth_of_infonce
-from layerprobe.lab.dropbench.zoo import ZooEntry
+from benchmarks.fit_rules import log_likelihoods, score_covariances
 from layerprobe.search.values import Evidence, Score
-from tests.lab.dropbench.zoos import entry, tuned, zoo
 
 CHOICES = [(0.0, 0.0), (3.0, 0.0), (3.0, 2.0), (-4.0, 5.0)]
 
@@ -34,21 +32,3 @@ def test_the_likelihood_is_that_of_a_mixture_of_normal_laws() -> None:
     expected = np.array([direct(*choice) for choice in CHOICES])
     given = log_likelihoods(evidence, CHOICES)
     np.testing.assert_allclose(given - given[0], expected - expected[0], rtol=1e-8, atol=1e-8)
-
-
-def test_the_worth_that_was_put_in_is_found() -> None:
-    """Twenty models whose scores are four points a nat above their mean, and noise."""
-    rng = np.random.default_rng(1)
-
-    def model(number: int) -> ZooEntry:
-        infonce = np.cumsum(rng.normal(0, 1, size=7))
-        noise = rng.normal(0, 0.3, size=(3, 7)).tolist()
-        scores = tuned((50 + 4 * infonce).tolist(), noise=noise)
-        metrics = {"InfoNCE": infonce.tolist(), "self CKA": [1.0] * 7}
-        return entry(f"m{number}", "rtd", metrics=metrics, budgets={"gentle": scores})
-
-    models = zoo(*(model(number) for number in range(20)))
-    slope, slope_sd, log_bayes_factor = worth_of_infonce(models, ["gentle"])
-    assert slope == 4.0
-    assert slope_sd <= 1
-    assert log_bayes_factor > 20

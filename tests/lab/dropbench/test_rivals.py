@@ -103,13 +103,6 @@ def test_the_decay_is_that_of_reptrix() -> None:
     assert decay(wide) == pytest.approx(0.9027690030067939, rel=1e-6)
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
-def test_a_power_law_is_found_again(alpha: float) -> None:
-    directions = linalg.hadamard(64)[:, 1:41] * np.arange(1, 41) ** (-alpha / 2)
-    assert decay(directions) == pytest.approx(alpha)
-    assert decay(7 * directions) == pytest.approx(alpha)
-
-
 # ---- after LRD -------------------------------------------------------------------------------------------------
 
 
@@ -148,10 +141,6 @@ def data(n: int, d: int, *, seed: int = 0, noise: float = 1.0) -> tuple[Array, A
     return features, features @ rng.normal(size=d) / math.sqrt(d) + noise * rng.normal(size=n)
 
 
-def three_classes(scores: Array) -> Array:
-    return np.searchsorted(np.quantile(scores, [0.3, 0.8]), scores).astype(float)
-
-
 def gaussian_log_density(features: Array, y: Array, alpha: float, beta: float) -> float:
     """log p(y) with the weights integrated out: y ~ N(0, 1 / beta + F F^T / alpha)."""
     covariance = np.eye(len(y)) / beta + features @ features.T / alpha
@@ -174,31 +163,6 @@ def largest_evidence(features: Array, y: Array) -> float:
 def test_log_evidence_is_the_largest_over_both_precisions(n: int, d: int) -> None:
     features, scores = data(n, d)
     assert log_evidence(features, scores) == pytest.approx(largest_evidence(features, scores), abs=1e-7)
-
-
-@pytest.mark.parametrize(("n", "d"), [(12, 12), (12, 40)])
-def test_log_evidence_of_scores_that_any_features_explain(n: int, d: int) -> None:
-    features, scores = data(n, d, noise=0.0)
-    assert log_evidence(features, scores) == pytest.approx(largest_evidence(features, scores), abs=1e-5)
-
-
-def test_log_evidence_of_classes_is_the_mean_over_them() -> None:
-    features, scores = data(25, 3)
-    columns = class_columns(three_classes(scores))
-    assert columns.shape == (25, 3)
-    each = [largest_evidence(features, column) for column in columns.T]
-    assert log_evidence(features, columns) == pytest.approx(np.mean(each), abs=1e-7)
-
-
-def test_log_evidence_where_features_say_nothing() -> None:
-    """The precision of the weights goes to infinity, and noise is left."""
-    features = np.array([[1.0], [-1.0], [1.0], [-1.0]])
-    scores = np.array([1.0, 1.0, -1.0, -1.0])
-    assert log_evidence(features, scores) == pytest.approx(-(math.log(2 * math.pi) + 1) / 2)
-    noise, unrelated = np.random.default_rng(1).normal(size=(2, 40))
-    assert log_evidence(noise[:, None], unrelated) == pytest.approx(
-        largest_evidence(noise[:, None], unrelated), abs=1e-6
-    )
 
 
 # ---- copies of texts, and the data set --------------------------------------------------------------------------

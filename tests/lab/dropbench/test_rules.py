@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fit_rules
-from benchmarks.fit_rules import record_of
-from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.lab.dropbench.bench import REFERENCE, bench_predictors, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
@@ -82,12 +80,6 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
             model = ModelCurves(n_blocks=case.n_blocks, curves=curves)
             assert layers == (tuned_rule(name)(model),)
     assert {scores.parameters for scores in result.rules} == {0}
-
-
-def test_what_is_no_budget_is_reported() -> None:
-    rule = tuned_rule(RANK)
-    with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):
-        record_of(rule, budget="long")
 
 
 def test_rules_on_readings_that_nothing_was_fitted_to() -> None:

@@ -45,11 +45,6 @@ def test_every_text_is_trained_on_or_held_out(n: int, share: float, seed: int) -
     assert abs(len(held_out) - share * n) <= 1
 
 
-def test_one_text_cannot_be_split() -> None:
-    with pytest.raises(DataError, match="expected at least two distinct texts"):
-        hold_out(1, 0.5, seed=0)
-
-
 @given(n=st.integers(1, 700), size=st.integers(1, 9), seed=st.integers(0, 9), epoch=st.integers(0, 3))
 def test_an_epoch_has_every_text_once_in_batches_of_one_size(n: int, size: int, seed: int, epoch: int) -> None:
     rows, lengths = np.arange(1, 2 * n, 2), np.arange(2 * n) % 40

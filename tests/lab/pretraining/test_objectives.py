@@ -291,15 +291,6 @@ def test_the_copy_mechanism_mixes_the_token_that_is_read_with_the_softmax() -> N
     }
 
 
-def test_a_sure_copy_costs_nothing_where_the_token_is_the_original() -> None:
-    read, targets = torch.tensor([4, 1]), torch.tensor([4, 0])
-    copy, logits, masked = torch.full((2,), 60.0), torch.zeros(2, 5), read != targets
-    sums = copy_sums(copy, logits, read=read, targets=targets, masked=masked)
-    assert_close(sums["loss"], 60.0 + torch.tensor(5.0).log())
-    original = copy_sums(copy[:1], logits[:1], read=read[:1], targets=targets[:1], masked=masked[:1])
-    assert_close(original["loss"], torch.tensor(0.0))
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_batch_without_a_masked_token_has_finite_losses(name: str) -> None:
     ids = torch.tensor([[CLS, SEP], [CLS, SEP]])
