@@ -16,7 +16,6 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.lab.averages import PARTS, average, greedy_selection, line_search
 from layerprobe.lab.results import Average
-from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
 from tests.toy_task import toy_task_of
 
@@ -119,24 +118,12 @@ def test_layers_of_one_scan_share_their_blocks_and_others_do_not(scans: dict[str
     assert apart.parameters == sum(each.parameters for each in apart.used)
 
 
-class KnownKinds(dict[str, Any]):
-    """A registry of kinds of which all can be used."""
-
-    usable = dict.copy
-
-
-def test_what_has_no_average_is_refused(scans: dict[str, Runs], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_average_is_refused(scans: dict[str, Runs]) -> None:
     runs = scans["sts"]
     with pytest.raises(DataError, match="expected at least two layers or seeds of m to average, got 1"):
         averaged("sts", of(runs, (1,)))
     with pytest.raises(DataError, match="expected the same seeds for each layer"):
         averaged("sts", {**of(runs, (1,)), **of(runs, (2,), (0,))})
-    known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
-    monkeypatch.setattr("layerprobe.lab.averages.KINDS", KnownKinds(known))
-    with pytest.raises(
-        DataError, match="expected a task of kind paraphrase, whose outputs can be averaged, got kind sts"
-    ):
-        averaged("sts", of(runs))
 
 
 def test_an_average_gains_or_loses_by_its_interval(scans: dict[str, Runs]) -> None:

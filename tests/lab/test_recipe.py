@@ -1,7 +1,6 @@
 """What a recipe may say, as a value and as a file."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from layerprobe.lab.recipe import (
 )
 from layerprobe.lab.reproduction import RECIPES
 from layerprobe.tasks.values import TaskSettings
-from tests.lab.recipes import PRETRAINING, SMALL, STUDY, study
+from tests.lab.recipes import SMALL, STUDY, study
 from tests.plugins import register_electric
 
 HERE = Path(__file__).parents[2]
@@ -146,38 +145,3 @@ def test_a_model_is_compared_with_both_twins_and_never_with_itself() -> None:
 
     assert references("s-rtd-seed2") == {"mlm twin, same seed": "s-mlm-seed2", "mlm twin, other seed": "s-mlm-seed0"}
     assert references("s-mlm-seed0") == {"mlm twin, other seed": "s-mlm-seed1"}
-
-
-TASK = RecipeTask()
-TUNE = TuneStep(task=TASK)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"budgets": {}}, "expected budgets with names"),
-        ({"seeds": (-1,)}, "expected seeds from 0 to 2"),
-        ({"tasks": ()}, "expected at least one task"),
-        ({"scans": {"falling": ()}}, "expected seeds"),
-        ({"steps": ()}, "expected at least one model"),
-        ({"steps": (TUNE, AdaptStep(texts=("a",)), PRETRAINING)}, "expected at most one step that pretrains"),
-        ({"steps": (PRETRAINING, AverageStep(of="scans"))}, r"expected seeds of scans under \[scans\]"),
-    ],
-)
-def test_a_recipe_by_hand_is_checked_too(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        study(**values)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"corpus": ()}, "expected a corpus"),
-        ({"objectives": ("rtd",)}, "expected mlm among the objectives"),
-        ({"seeds": (0,)}, "at least two seeds of the pretraining"),
-        ({"objectives": ("mlm", "foo")}, "foo"),
-    ],
-)
-def test_a_pretraining_is_checked(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        study(values)

@@ -11,7 +11,6 @@ import pytest
 
 from layerprobe.context import settings
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.recipe import load_recipe
@@ -173,14 +172,6 @@ def test_a_chain_without_data_is_not_run(layerprobe: Layerprobe, words: Path, co
     assert "Not run: domain adaptation, then TMFT; add the data with --corpus FILE." in given
 
 
-def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
-    model = save_tiny("electra", tmp_path / "model")
-    assert "random, pareto, got 'x'" in layerprobe("lab", "reproduce", "x").error
-    assert "got nobody/x" in layerprobe("lab", "reproduce", "table2", "--dry-run", "--models", "nobody/x").error
-    outside = layerprobe("lab", "reproduce", "table2", "-t", pairs_file, "--models", f"{ELECTRA}={model}")
-    assert "from 0 to 3" in outside.error
-
-
 def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedScore:
     ours = LayerOutcome(
         layer=3,
@@ -204,11 +195,6 @@ def test_a_difference_is_judged_by_the_deviation_of_our_seeds() -> None:
     assert (both.conclusion.names["model"], both.conclusion.names["layer"]) == (ELECTRA, 3)
     verdicts = [reproduction(*scores).verdict for scores in ((near,), (near, far), (near, far, far))]
     assert verdicts == ["decided", "undecided", "failed"]
-
-
-def test_one_seed_is_not_judged() -> None:
-    for score, case in ((reproduced((74.0,), 75.0), "one seed"), (reproduced((74.0, 75.0), None), "no figure")):
-        assert (reproduction(score).conclusion.case, reproduction(score).verdict) == (case, "undecided")
 
 
 def reproduction(*scores: ReproducedScore) -> Reproduction:
@@ -289,13 +275,6 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     assert "--words FOLDER" not in shown.out
 
 
-def test_other_experiments_take_no_step_before(layerprobe: Layerprobe, pairs_file: Path, words: Path) -> None:
-    outcome = layerprobe("lab", "reproduce", "table2", "--dry-run", "--words", words)
-    assert "expected no data for word similarity, which table2 does not have" in outcome.error
-    with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
-        reproduce("random", TaskSettings(source=str(pairs_file)), seeds=(0,), data={"word similarity": ["words"]})
-
-
 def test_what_cannot_be_adapted_is_reported_before_any_training(
     layerprobe: Layerprobe, pairs_file: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -351,12 +330,3 @@ def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str,
         assert [column.title for column in each.table.columns if column.interval] == ["80 % interval"]
         assert_keeps_contract(each, is_read=False, long_names=True)
     assert from_json(Reproduction, to_json(done)) == done
-
-
-def test_figure_3_needs_a_pair(layerprobe: Layerprobe, pairs_file: Path, tiny: str) -> None:
-    outcome = layerprobe("lab", "reproduce", "figure3", "-t", pairs_file, "--models", f"{ELECTRA}={tiny}")
-    assert f"expected a model and its reference for figure3, such as {ELECTRA} and {BERT}" in outcome.error
-
-
-def test_korean_needs_a_copy(layerprobe: Layerprobe) -> None:
-    assert "expected --task with a copy of kor-sts" in layerprobe("lab", "reproduce", "ko").err

@@ -148,15 +148,6 @@ def test_cka_is_of_texts_that_are_cut_as_on_the_task(model: Path, reference: Pat
 
 
 @pytest.mark.slow
-def test_what_is_done_is_read(model: Path, data: Path, tmp_path: Path) -> None:
-    recipe = whole_chain(model, data, tmp_path)
-    assert stored(recipe) == [(0, 1), (0, 4), (0, 4), (0, 4)]
-    first = run_recipe(recipe)
-    assert stored(recipe) == [(1, 1), (4, 4), (4, 4), (4, 4)]
-    assert numbers(run_recipe(recipe)) == numbers(first)
-
-
-@pytest.mark.slow
 def test_averages_are_of_each_model_and_task(model: Path, data: Path, tmp_path: Path) -> None:
     averages = [AverageStep(of=of) for of in ("layers", "scans", "seeds", "models")]  # type: ignore[arg-type]
     models = [RecipeModel(name=name, model=Model(str(model), random_init=at)) for at, name in enumerate("ab")]

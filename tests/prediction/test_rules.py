@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fit_rules import record_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.lab.dropbench import bench as rules
 from layerprobe.lab.dropbench.bench import bench_predictors, tuned_rules
-from layerprobe.prediction.rule import ModelCurves, Rule, redraw
+from layerprobe.prediction.rule import ModelCurves, redraw
 from layerprobe.prediction.rules import RULES, rule_curves, rule_names, rules_for, tuned_rule
 from layerprobe.prediction.values import RecordPart, TrackRecord
 from layerprobe.readings.reading import READINGS, LayerCurve, reading_of
@@ -32,11 +31,6 @@ RANK = "fall of effective rank"
 def seen(**curves: list[float]) -> ModelCurves:
     by_name = {name.replace("_", " "): LayerCurve(values=tuple(values)) for name, values in curves.items()}
     return ModelCurves(n_blocks=len(next(iter(curves.values()))) - 1, curves=by_name)
-
-
-def test_what_is_no_rule_is_reported() -> None:
-    with pytest.raises(DataError, match=r"expected a rule among plateau of CKA; .*got 'last layer'"):
-        tuned_rule("last layer")
 
 
 @pytest.mark.slow
@@ -194,12 +188,6 @@ def test_it_is_fitted_and_predict_does_not_have_it() -> None:
     model = ModelCurves(n_blocks=4, curves={"effective rank": LayerCurve(values=(5.0, 4.0, 3.0, 2.0, 6.0))})
     assert by_name[name].make()(model) == (3,)
     assert by_name["either end"].make()(model) == (4,), "expected a layer chosen on the zoos"
-
-
-def test_a_rule_that_cannot_be_fitted_says_why() -> None:
-    rule = Rule(name="odd", curves=("unheard of",), make=lambda: lambda model: (0,))
-    with pytest.raises(DataError, match=r"the rule 'odd' cannot be fitted .*: no model has unheard of"):
-        record_of(rule)
 
 
 @pytest.mark.usefixtures("toy")

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders import loading as first_use
 from layerprobe.encoders.identity import resolve
-from layerprobe.encoders.loading import SharedModel, load_encoder
+from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
@@ -84,13 +83,3 @@ def test_evenly_spaced_blocks_end_with_the_last() -> None:
             assert len(set(blocks)) == size
             assert blocks[-1] == n_blocks
             assert min(blocks) >= 1
-
-
-def test_the_whole_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
-    loaded = list[str]()
-    monkeypatch.setattr(
-        first_use, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how)
-    )
-    removal_order(SharedModel(resolve(str(save_tiny("bert", tmp_path / "model")))), TEXTS)
-    assert len(loaded) == 1

@@ -98,7 +98,7 @@ def measured(folder: str, models: list[SharedModel], blocks: tuple[int, ...], ta
     return [*served(models[-1:], blocks, compared, held_out, texts, (16, 4), "float32", trained=False, timed=False)]
 
 
-@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification"])
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "classification", "retrieval"])
 def test_what_is_measured_is_the_score_of_the_model(folder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task, model = checked_task(toy_task_of(kind)), resolve(folder)
 
