@@ -275,17 +275,6 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     assert "--words FOLDER" not in shown.out
 
 
-def test_what_cannot_be_adapted_is_reported_before_any_training(
-    layerprobe: Layerprobe, pairs_file: Path, corpus: Path, tmp_path: Path
-) -> None:
-    model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=7)
-    arguments = ("-t", pairs_file, "--models", f"{ELECTRA}={model}", "--corpus", corpus)
-    assert (
-        "cannot be trained by masked language modelling" in layerprobe("lab", "reproduce", "table1", *arguments).error
-    )
-    assert not list((tmp_path / "cache").rglob("result.json"))
-
-
 @pytest.mark.slow
 def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:
     small = save_tiny("bert", tmp_path / "small", num_hidden_layers=2)

@@ -216,17 +216,3 @@ def test_rules_read_what_there_is() -> None:
         *("best layer by probe", "fall of probe"),
         *("best rule of the other families", "best rule of the other families, with labels"),
     ]
-
-
-def test_what_is_no_function_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    own = [rule.name for rule in rules_for({})]
-    install(monkeypatch, tmp_path, RULES, TOY, {"three": "NUMBER"})
-    assert [rule.name for rule in rules_for({})] == own
-    words = "expected toy_plugin:NUMBER to be a function, the family of rules 'three', got a int"
-    assert f"{words}: skipped" in caplog.text
-    with pytest.raises(DataError, match=words):
-        RULES["three"]
-    monkeypatch.undo()
-    RULES.reload()

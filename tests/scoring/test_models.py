@@ -12,7 +12,6 @@ import layerprobe as lp
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
-from layerprobe.results.conclusion import Verdict
 from layerprobe.results.shown import read_result
 from layerprobe.scoring.score import score, score_split
 from layerprobe.scoring.scores import LayerOfModel, Scores, TaskScores
@@ -232,22 +231,6 @@ MADE = result_of(
     candidates=(1, 3),
     floor=Floor(value=50.0, by="always predicting 1"),
 )
-
-
-def test_nothing_is_recommended_on_the_floor() -> None:
-    rows = (0, 2, 79.0, 20, None), (1, 3, 80.0, 40, None)
-    floor = Floor(value=79.5, by="always predicting the largest class")
-    low = result_of(*rows, behind=(1.5, 0.5), candidates=(0, 1), floor=floor)
-    assert low.on_floor
-    assert low.compared is not None
-    assert low.compared.smallest() is None
-    assert (low.verdict, low.conclusion.choice) == (Verdict.FAILED, None)
-    assert (
-        low.summary
-        == "No layer beats a trivial baseline (80.0 at best; always predicting the largest class scores 79.5)"
-    )
-    assert [floor for floor in low.table.data["floor"] if floor] == [79.5, 79.5]
-    assert set(low.table.data["flag"]) == set(low.table.marks) == {None}
 
 
 def test_the_fronts_are_of_size_and_of_time() -> None:

@@ -152,22 +152,6 @@ def test_an_entry_is_found_by_its_package() -> None:
 
 
 @pytest.mark.usefixtures("outside")
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("toy_strategy", "expected the entry toy_strategy to be a function of a trial, got a module"),
-        (":middle", "expected an entry as package:strategy, :middle cannot be imported"),
-        ("no_such_package:middle", "no_such_package:middle cannot be imported: No module named"),
-        ("toy_strategy:none", "toy_strategy:none cannot be imported: .*has no attribute 'none'"),
-        ("toy_strategy:NUMBER", "expected the entry toy_strategy:NUMBER to be a function of a trial, got a int"),
-    ],
-)
-def test_what_is_no_entry_is_refused(name: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        load_entry(name)
-
-
-@pytest.mark.usefixtures("outside")
 def test_the_command_plays_entries(layerprobe: Layerprobe, tmp_path: Path) -> None:  # noqa: F811
     data = zoo(entry("a", "a", DROPPING, metrics={"InfoNCE": INFONCE}), entry("b", "b", metrics={"InfoNCE": INFONCE}))
     write_zoo(data, tmp_path / "zoo.json")

@@ -102,8 +102,6 @@ def test_too_little_to_learn_from(folder: Path, tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a masking rate above 0"):
-        AdaptationProtocol(masking_rate=0)
     with pytest.raises(DataError, match="random and kept shares from 0, together at most 1"):
         AdaptationProtocol(random_share=0.6, kept_share=0.6)
     with pytest.raises(DataError, match="float16, where small gradients vanish"):
