@@ -101,16 +101,6 @@ def test_the_variance_over_items_is_that_of_the_scores_of_other_items(metric: st
     assert np.mean(variances) / np.var(scores, ddof=1) == pytest.approx(1, abs=0.2)
 
 
-def test_moved_weights_move_the_score_by_the_influences() -> None:
-    """A whole copy of an item is 1 / n more weight: score(with copy) - score ~ influence / n."""
-    outputs, targets = scores_of(400, 0, ties=True)
-    influences, whole = correlation_influences(outputs, targets), correlations(outputs, targets)
-    for item in (0, 17, 250):
-        more = correlations(*(np.append(each, each[item]) for each in (outputs, targets)))
-        for metric, own in influences.items():
-            assert 401 * (more[metric] - whole[metric]) == pytest.approx(own[item], abs=0.05)
-
-
 def test_continuous_ranks_have_the_textbook_influence() -> None:
     """rho = 12 E(F G) - 3 of uniform F and G, which rank themselves (Croux and Dehon 2010)."""
     x, y = scores_of(5000, 1, ties=False)

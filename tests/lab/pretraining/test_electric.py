@@ -1,6 +1,5 @@
 """Electric: its odds, its noise, and that the optimum of its loss is the true conditional probability."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -161,13 +160,3 @@ def test_each_part_trains_its_own(batch: MaskedBatch) -> None:
             trained = [p for p in parameters if p.grad is not None and p.grad.abs().sum() > 0]
             assert (len(trained) > len(parameters) / 2) == (name == part), (part, name)
             assert trained == [] or name == part
-
-
-def test_the_rate_of_the_masking_is_that_of_the_noise(batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    objective, log_odds = objective_of(), list[Tensor]()
-    monkeypatch.setattr(electric, "replaced_sums", lambda logits, replaced: log_odds.append(logits))
-    objective(batch, rng_of())
-    objective.masking = dataclasses.replace(MASKING, rate=0.5)
-    objective(batch, rng_of())
-    before, after = log_odds
-    assert_close(before - after, torch.full_like(before, math.log(RATE / (1 - RATE))))

@@ -122,21 +122,6 @@ def test_the_generator_reads_masks_only_and_fills_them_in(
 
 
 @pytest.mark.parametrize("name", WITH_GENERATOR)
-def test_the_encoder_reads_samples_at_masked_positions_only(
-    name: str, batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    objective: Any = objective_for(name)
-    samples = torch.arange(4, 4 + len(batch.targets))
-    fixed_samples(monkeypatch, samples)
-    read = []
-    objective.model.base_model.embeddings.register_forward_pre_hook(
-        lambda module, args, kwargs: read.append(kwargs["input_ids"]), with_kwargs=True
-    )
-    objective(batch, rng_of())
-    assert_close(read[-1], batch.ids.masked_scatter(batch.selected, samples))
-
-
-@pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_no_gradient_flows_through_the_sampling(name: str, batch: MaskedBatch) -> None:
     """The generator's own weights learn from its own loss alone, the encoder's blocks from theirs."""
     objective: Any = objective_for(name)
