@@ -14,7 +14,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.step import FineTuner, merge_adapters, prepare_model
+from layerprobe.finetuning.step import FineTuner, prepare_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
@@ -52,20 +52,6 @@ def test_only_what_is_of_low_rank_changes(encoder: Encoder, task: Task, tmp_path
     test = prepared_sides(saved, task.test, max_length=LORA.max_length)
     scores = evaluated(saved, TruncatedEncoder(saved, 2), test, LORA, CosineScore(width=16, n_labels=0), kind="sts")
     assert scores.metrics == pytest.approx(run.test, abs=1e-3)
-
-
-def test_merging_changes_no_output(encoder: Encoder) -> None:
-    model = TruncatedEncoder(encoder, 3)
-    prepare_model(model, LORA)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                weight.normal_(std=0.1)
-    before = states_of(encoder, model)
-    merge_adapters(model)
-    assert_close(states_of(encoder, model), before, atol=1e-5, rtol=1e-5)
-    assert not any("lora" in name for name in model.state_dict())
-    assert type(model.model) is type(encoder.model)
 
 
 def test_without_a_block_the_embedding_tables_have_them(encoder: Encoder, task: Task, tmp_path: Path) -> None:

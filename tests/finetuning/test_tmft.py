@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
-from layerprobe.finetuning import step, tmft
+from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.step import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
@@ -58,9 +55,6 @@ def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_pe
 def run(encoder: Encoder, task: Task, protocol: Protocol) -> FineTuningRun:
     """At the last layer with seed 0."""
     return tuned(encoder, 3, task, protocol=protocol)
-
-
-# ---- bad input ----------------------------------------------------------------------------------------
 
 
 # ---- the protocol -------------------------------------------------------------------------------------
@@ -104,22 +98,6 @@ def test_an_epoch_has_every_example_once_and_sums_losses_where_float64_is(encode
     assert [len(rows) for rows in batches] == [8, 5]
     np.testing.assert_array_equal(np.concatenate(batches), order)
     assert mean == pytest.approx((8 * 8 + 5 * 5) / 13)
-
-
-def test_sentences_are_cut_at_the_maximum_length(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    widths: set[int] = set()
-    collate = step.collate
-
-    def recording(*arguments: Any) -> dict[str, Tensor]:
-        batch = collate(*arguments)
-        widths.add(batch["input_ids"].shape[1])
-        return batch
-
-    monkeypatch.setattr(step, "collate", recording)
-    tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=5))
-    assert widths == {5}
-    tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=50))
-    assert widths == {5, 6}
 
 
 # ---- the loss -----------------------------------------------------------------------------------------
@@ -251,35 +229,6 @@ def test_the_test_score_is_that_of_the_best_epoch(
     torch.testing.assert_close(weights[3], weights[best - 1], rtol=0, atol=0)
     for other in {1, 2, 3} - {best}:
         assert any(not torch.equal(weights[3][name], weights[other - 1][name]) for name in weights[3])
-
-
-# ---- truncation ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layer", [0, 1, 3])
-def test_only_the_kept_blocks_exist_and_all_of_them_learn(
-    encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path, layer: int
-) -> None:
-    run = tuned(encoder, layer, task, protocol=protocol, save_to=tmp_path)
-    saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
-    assert saved.config.num_hidden_layers == len(saved.encoder.layer) == layer
-    assert sum(p.numel() for p in saved.parameters()) == run.parameters
-    before = encoder.model.state_dict()
-    changed = {name for name, value in saved.state_dict().items() if not torch.equal(value, before[name])}
-    for block in range(layer):
-        assert f"encoder.layer.{block}.output.dense.weight" in changed
-    assert "embeddings.word_embeddings.weight" in changed
-
-
-def test_the_saved_checkpoint_has_the_scores_of_the_run(
-    encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path
-) -> None:
-    run = tuned(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
-    loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
-    assert loaded.description.n_blocks == 2
-    test = prepared_sides(loaded, task.test, max_length=protocol.max_length)
-    found = evaluated(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
-    assert found.metrics == pytest.approx(run.test, abs=1e-4)
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------

@@ -116,13 +116,6 @@ def test_tasks_have_curves_of_their_own(folder: Path, tmp_path: Path) -> None:
     assert result.outcomes[1] == alone.outcomes[0]
 
 
-def test_finished_runs_are_read(
-    undisturbed: TuningResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", no_load)
-    assert tuned(inputs, cache) == undisturbed
-
-
 # ---- what happens to it -------------------------------------------------------------------------------
 
 

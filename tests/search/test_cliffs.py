@@ -106,16 +106,9 @@ def of_scores(scores: dict[int, float], n_blocks: int = 12, *, model: int = 0, a
     )
 
 
-@pytest.fixture(scope="module")
-def before_a_cliff() -> SearchAnswer:
-    return answer(of_scores({0: 60.0, 1: 70.0, 4: 70.4, 7: 70.8, 12: 55.0}, again=(0, 12)))
-
-
-def test_layers_before_an_unseen_fall_stay_in_the_set(before_a_cliff: SearchAnswer) -> None:
+def test_layers_before_an_unseen_fall_stay_in_the_set_and_are_not_called_worse() -> None:
+    before_a_cliff = answer(of_scores({0: 60.0, 1: 70.0, 4: 70.4, 7: 70.8, 12: 55.0}, again=(0, 12)))
     assert {7, 8, 9, 10, 11} <= set(before_a_cliff.candidates)
-
-
-def test_layers_without_a_run_are_never_called_worse(before_a_cliff: SearchAnswer) -> None:
     assert before_a_cliff.worse == (0, 12)
     assert before_a_cliff.drop_layers == (12,)
 

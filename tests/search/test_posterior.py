@@ -150,14 +150,6 @@ def test_a_run_that_is_most_likely_an_outlier_is_no_test_of_its_layer() -> None:
     assert 7 in beliefs.statement(0.5, 0.95)[1]
 
 
-def test_a_run_that_is_high_is_no_outlier() -> None:
-    values = {1: 66.0, 3: 67.0, 5: 68.0, 7: 78.0, 8: 69.0, 9: 68.5}
-    scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
-    beliefs = posterior(Evidence(n_blocks=10, scores=scores))
-    assert beliefs.best_layer == 7
-    assert 7 in beliefs.tested
-
-
 def test_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:
     set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SEED_SDS=(0.6,))
     monkeypatch.setattr(model, "OWN_SD", 0.0)
@@ -207,21 +199,6 @@ def test_an_error_that_all_runs_share_leaves_the_differences_as_they_are() -> No
     np.testing.assert_allclose(theirs.means - theirs.means[0], ours.means - ours.means[0], atol=1e-3)
     np.testing.assert_allclose(contrasts(theirs.covariance), contrasts(ours.covariance), atol=1e-3)
     assert theirs.covariance[3, 3] > ours.covariance[3, 3] + 8
-
-
-def test_only_the_proportions_of_the_steps_count() -> None:
-    evidence = some_evidence()
-    longer = replace(evidence, steps=tuple(10 * step for step in evidence.steps or ()))
-    np.testing.assert_allclose(posterior(longer).means, posterior(evidence).means, rtol=1e-9)
-
-
-def test_layers_that_cka_calls_alike_share_what_is_known() -> None:
-    scores = (Score(layer=2, seed=0, value=70.0), Score(layer=6, seed=0, value=60.0))
-    alike, apart = (
-        posterior(Evidence(n_blocks=6, scores=scores, steps=steps)).means
-        for steps in ((0.1, 0.1, 0.0, 0.5, 0.1, 0.1), (0.1, 0.1, 0.5, 0.0, 0.1, 0.1))
-    )
-    assert alike[3] > apart[3] + 1
 
 
 def test_one_score_says_nothing_about_differences() -> None:
@@ -281,8 +258,3 @@ def test_scores_decide_whether_infonce_says_anything() -> None:
 def test_there_must_be_a_score() -> None:
     with pytest.raises(DataError, match="at least one finite score, got none: fine-tune a layer"):
         posterior(Evidence(n_blocks=6, scores=(Score(layer=3, seed=0, value=None),)))
-
-
-def test_the_same_evidence_is_read_once() -> None:
-    assert posterior(some_evidence()) is posterior(some_evidence())
-    assert posterior(some_evidence(), claims=True) is not posterior(some_evidence())

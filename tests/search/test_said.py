@@ -31,7 +31,7 @@ def states(n: int) -> Iterator[tuple[Evidence, SearchAnswer]]:
 
 def test_only_layers_with_runs_are_compared_or_said_to_drop() -> None:
     claimed = Counter[str]()
-    for evidence, answered in states(60):
+    for evidence, answered in states(36):
         run = {score.layer for score in evidence.scores if score.value is not None}
         conclusion = answered.conclusion
         checks = {check.name: check for check in conclusion.checks}
@@ -58,7 +58,7 @@ def test_only_layers_with_runs_are_compared_or_said_to_drop() -> None:
             ]
             assert folds[0] & folds[1], "no error over items of layers that share none"
     assert len(claimed) == 3
-    assert min(claimed.values()) > 5, claimed
+    assert min(claimed.values()) > 2, claimed
 
 
 def test_a_layer_whose_run_failed_is_not_said_not_to_have_been_run() -> None:

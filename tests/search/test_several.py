@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.ask import LayerSearch, SearchState
-from layerprobe.search.plan import answer, gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.plan import gain_of_run, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
@@ -175,14 +175,6 @@ def test_a_budget_below_one_run_of_each_says_what_these_cost() -> None:
     ):
         next_run([evidence_of(0), evidence_of(1)], SearchSettings(budget=0.02))
     assert next_run([evidence_of(0), evidence_of(1)], SearchSettings(budget=0.029)).run is not None
-
-
-def test_an_answer_of_one_of_several_says_why_all_ended() -> None:
-    known = [evidence_of(0, *enumerate(CURVE), (6, 63.0)), evidence_of(1, (3, 20.0))]
-    decision = next_run(known, SearchSettings(tolerance=5.0))
-    assert decision.stop == "settled"
-    assert "no other layer of any model is likely to be more than 5 points better" in decision.why
-    assert answer(known[1], decision=decision).decision == decision
 
 
 # ---- truth ----------------------------------------------------------------------------------------------

@@ -125,5 +125,6 @@ def test_plans_say_what_runs_learn_from(model: lp.Model, finding: Finding) -> No
     trained = {
         json.loads(path.read_text())["pairs"][0] for path in Path(model.cache_dir or "").rglob("layerprobe.json")
     }
-    assert trained == {plan.numbers["n_examples"][0], 40}
+    assert plan.numbers["n_examples"][0] == 20
+    assert {40} <= trained <= {20, 40}
     assert "on all 40 training and validation examples" in plan.details[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.outcomes import read_outputs
 from layerprobe.finetuning.runs import run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import HERE, make_crew
+from layerprobe.jobs.crew import HERE
 from layerprobe.readings.source import read_curves
 from layerprobe.results.conclusion import Fact
 from layerprobe.search.ask import score_errors
@@ -33,7 +32,7 @@ from layerprobe.stats.crossed import crossed, item_covariance, item_units, least
 from layerprobe.study import find as find_module
 from layerprobe.study import model_search
 from layerprobe.study.find import find, folds_within, jobs_at_a_time, search_folds
-from layerprobe.study.model_search import ModelSearch, _readings
+from layerprobe.study.model_search import _readings
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences, links_of
@@ -42,7 +41,7 @@ from layerprobe.tasks.values import Task
 from tests.few import few
 from tests.finetuning.finished import run_in
 from tests.models import given, save_tiny
-from tests.toy_task import toy_task, toy_task_of
+from tests.toy_task import toy_task_of
 
 QUICK = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
 TASK = toy_task_of("sts", train=48, validation=32, test=64)
@@ -195,28 +194,6 @@ def test_whatever_is_asked_for_beside_others_counts(
     assert (finding.against_last is None) == (spoilt or best == 6)
 
 
-def test_a_run_beside_which_no_other_is_made_has_all_processors(
-    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans, most = list[dict[runs.RunJob, float]](), iter((2, 0, 1, 1))
-    ask = find_module.LayerSearch.ask
-
-    def planned(sets: Any, jobs: Any, **about: Any) -> Any:
-        plans.append(jobs)
-        return runs.runs_plan(sets, jobs, **about)
-
-    def asking(search: Any, n: int) -> Any:
-        at_most = min(n, next(most, 0))
-        return ask(search, at_most) if at_most else []
-
-    monkeypatch.setattr(find_module.LayerSearch, "ask", asking)
-    monkeypatch.setattr(model_search, "runs_plan", planned)
-    monkeypatch.setattr(find_module, "import_ahead", lambda *_: None)
-    monkeypatch.setattr(model_search, "make_crew", lambda begin, sets, *_, **__: make_crew(begin, sets))
-    found(six, tmp_path, budget=0.3, jobs=2)
-    assert [job.alone for job in plans[0]] == [False, False, True, True]
-
-
 @pytest.mark.parametrize(
     ("budget", "seeds", "n_blocks", "n_folds"),
     [
@@ -249,16 +226,6 @@ def test_runs_are_validated_by_folds_in_turn(six: Path, cache: Path, finding: Fi
     for each in finding.runs:
         assert each.fold == each.run.seed % 2
         folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
-        assert run_in(folder, each.run.layer, each.run.seed) == each.run
-
-
-@pytest.mark.slow
-def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) -> None:
-    whole = found(six, cache, budget=0.3, cross_validation=False)
-    assert whole.n_folds == 1
-    folder = run_folder(given(resolve(str(six)), Model(device="cpu", cache_dir=cache)), TASK, QUICK)
-    for each in whole.runs:
-        assert each.fold == 0
         assert run_in(folder, each.run.layer, each.run.seed) == each.run
 
 
@@ -296,12 +263,6 @@ def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
     assert plain > least >= (100 / n) ** 2
     own, units = np.diag([least, plain, plain, 0]), 2 * item_units(n, links)
     np.testing.assert_allclose(covariance, pooled_covariance(own, [n] * 4, units))
-
-
-def test_a_shallow_model_is_swept(tmp_path: Path) -> None:
-    model = save_tiny("bert", tmp_path / "model", num_hidden_layers=2)
-    finding = found(model, tmp_path, seeds=1)
-    assert [made.run.layer for made in finding.runs] == [0, 1, 2]
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------------
@@ -364,11 +325,6 @@ def test_where_no_run_gives_a_score_the_last_reason_is_told(
         found(six, tmp_path, budget=0.1)
 
 
-def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
-    search: Any = SimpleNamespace(runs=[], sets=[SimpleNamespace(folder=tmp_path, save_models=True)])
-    assert ModelSearch._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
-
-
 def test_a_layer_without_a_checkpoint_is_left_out_where_models_are_saved(tmp_path: Path) -> None:
     model = save_tiny("modernbert", tmp_path / "model", num_hidden_layers=2)
     finding = found(model, tmp_path, seeds=1, save_models=True)
@@ -394,12 +350,6 @@ def test_what_ends_the_search_ends_it_at_once(
     with pytest.raises(InsufficientMemoryError, match="no memory is left"):
         found(six, cache, budget=0.3, against_last=5)
     assert len(tried) == 1
-
-
-def test_a_name_is_no_task(six: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected a Task, got the text 'stsb': load it first"):
-        find(str(six), "stsb")  # type: ignore[arg-type]
-    assert toy_task().kind == "sts"
 
 
 @pytest.mark.parametrize(("device", "jobs"), [("cpu", 3), ("cuda", 2), ("cuda:1", 1), ("mps", 1)])

@@ -12,7 +12,7 @@ from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, ModelError, TrainingError
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
@@ -71,20 +71,6 @@ def among_all(result: Finding) -> list[SearchAnswer]:
 
 def candidates(result: Finding) -> list[tuple[int, int]]:
     return [(i, layer) for i, among in enumerate(among_all(result)) for layer in among.candidates]
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
-    """Blocks of the model, layer and seed of the runs that are really made."""
-    begun: list[tuple[int, int, int]] = []
-    alone = runs.fine_tune
-
-    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Any:
-        begun.append((encoder.n_layers - 1, layer, seed))
-        return alone(encoder, layer, *arguments, seed=seed, **options)
-
-    monkeypatch.setattr(runs, "fine_tune", counting)
-    return begun
 
 
 def test_it_says_which_layer_of_which_model(result: Finding, two: list[Path]) -> None:
@@ -202,18 +188,6 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
         plan_find([models[0], models[0]], TASK, goes_on=False)
 
 
-@pytest.mark.slow
-def test_a_model_given_by_name_is_run_like_the_first(
-    two: list[Path], cache: Path, result: Finding, made: list[tuple[int, int, int]]
-) -> None:
-    first = given(str(two[0]), Model(device="cpu", cache_dir=cache))
-    again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
-    assert (made, numbers(again)) == ([], numbers(result))
-    half = dataclasses.replace(first, dtype="bfloat16")
-    plans = plan_find([half, str(two[1])], TASK, goes_on=False)["plans"]
-    assert {plan["computed_on"] for plan in plans} == {"cpu bfloat16"}
-
-
 # ---- what goes wrong ------------------------------------------------------------------------------------
 
 
@@ -238,9 +212,8 @@ def test_a_model_that_fails_is_left_out_and_the_others_are_not_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "cls"])  # by the latter, every model has a note on layer 0
 def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
-    two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pooling: Any
+    two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = runs.fine_tune
 
@@ -250,49 +223,12 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
         return alone(encoder, layer, *arguments, **options)
 
     monkeypatch.setattr(runs, "fine_tune", failing)
-    options = Model(device="cpu", cache_dir=tmp_path / "cache", pooling=pooling)
+    options = Model(device="cpu", cache_dir=tmp_path / "cache", pooling="cls")  # every model has a note on layer 0
     models = [*two, save_tiny("roberta", tmp_path / "third", num_hidden_layers=6)]
-    protocol = dataclasses.replace(QUICK, pooling=pooling)
+    protocol = dataclasses.replace(QUICK, pooling="cls")
     result = find([given(str(each), options) for each in models], TASK, protocol=protocol, budget=0.03, start=2)
     assert [each.model.name for each in result.models] == [str(two[0])]
     assert result.failures[:2] == (
         f"{two[1]} is left out: layer 2 failed: the loss became nan",
         f"{models[2]} is left out: the budget was spent before its first run",
     )
-
-
-@pytest.mark.parametrize(
-    ("places", "settings", "error", "said"),
-    [
-        ((0, 0), {}, DataError, "expected different models, got .*six and .*six, which are the same"),
-        ((), {}, DataError, "expected at least one model, got none"),
-        ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0 %"),
-        ((0, 2), {}, ModelError, "nothing here"),
-    ],
-    ids=["twice", "none", "budget", "missing"],
-)
-def test_what_cannot_be_is_refused_before_anything_is_trained(
-    two: list[Path],
-    tmp_path: Path,
-    made: list[tuple[int, int, int]],
-    places: tuple[int, ...],
-    settings: dict[str, Any],
-    error: type[Exception],
-    said: str,
-) -> None:
-    models = [*two, tmp_path / "nothing here"]
-    with pytest.raises(error, match=said):
-        found([models[i] for i in places], tmp_path / "cache", **settings)
-    assert made == []
-    assert not (tmp_path / "cache" / "runs").exists()
-
-
-@pytest.mark.slow
-def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> None:
-    leaky = TASK.train.join(TASK.test.take(range(4)))
-    result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)
-    assert result.answer.spoilt
-    assert len({belief.chance_best for among in among_all(result) for belief in among.layers}) == 1
-    assert result.conclusion.case == "spoilt"
-    assert not {"chance", "places", "behind", "gain"} & {*result.facts}
-    assert {*result.table.data["chance_best"], *result.table.data["candidate"]} == {None}

@@ -7,7 +7,6 @@ import pytest
 from layerprobe.results import words
 from layerprobe.results.conclusion import Check, Choice, Verdict
 from layerprobe.search.values import SearchAnswer
-from layerprobe.stats.values import Floor
 from layerprobe.study.values import Finding
 from tests.report.conftest import FINDINGS, found, pair
 from tests.results.contract import assert_keeps_contract
@@ -29,13 +28,6 @@ def line_of(finding: Finding, name: str) -> tuple[str, str]:
     check = check_of(finding, name)
     assert check is not None
     return words.line(check, finding.conclusion)
-
-
-def refuted(finding: Finding) -> Finding:
-    proof = finding.against_last
-    assert proof is not None
-    low, high = proof.interval
-    return replace(finding, against_last=replace(proof, value=-proof.value, interval=(-high, -low)))
 
 
 def several(*among: SearchAnswer) -> Finding:
@@ -79,49 +71,6 @@ def test_the_last_layers_drop_or_do_not_or_that_is_open(searched: Finding) -> No
     assert check_of(finding, "last layers") is None, "a layer without a run is not said to drop"
 
 
-# ---- what is not to be kept -----------------------------------------------------------------------------
-
-
-def test_what_the_test_split_refutes_is_not_to_be_taken(searched: Finding) -> None:
-    finding = replace(refuted(searched), weights=replace(searched.weights, kept=True))
-    conclusion = finding.conclusion
-    assert (conclusion.case, conclusion.verdict) == ("refuted", Verdict.FAILED)
-    assert words.headline(conclusion) == "The whole model scores higher"
-    assert words.certainty(conclusion) == "-7.5 points with layer 9, 95 % -9.6 to -5.4"
-    assert set(conclusion.facts) == {"gain", "score", "level", "tolerance", *COSTS}
-    assert conclusion.choice == Choice.upto(12, 12)
-    assert conclusion.steps == ()
-    check = check_of(finding, "test")
-    assert check is not None
-    assert check.passed is False
-    assert (finding.flag(9), finding.flag(12)) == ("best on validation", "keep")
-    assert_keeps_contract(finding)
-
-
-def test_on_the_floor_nothing_is_kept(searched: Finding) -> None:
-    finding = replace(refuted(searched), floor=Floor(value=99.0, by="always predicting the largest class"))
-    conclusion = finding.conclusion
-    assert (conclusion.case, conclusion.verdict) == ("floor", Verdict.FAILED)
-    assert words.headline(conclusion) == "No layer beats a trivial baseline"
-    assert set(conclusion.facts) == {"score", "floor", "level", "tolerance", *COSTS}
-    assert conclusion.facts["score"].split == conclusion.facts["floor"].split == "validation"
-    assert (conclusion.choice, conclusion.checks, conclusion.steps) == (None, (), ())
-    assert set(finding.table.data["flag"]) == {None}
-    assert_keeps_contract(finding)
-
-
-def test_a_model_of_one_block_may_keep_its_embeddings_alone() -> None:
-    before = pair(n_blocks=1, reference_blocks=1, drop=(1,), recommended=0)
-    finding = found(before, tuned=((0, 0), (1, 0)), peak=0, tested=False)
-    assert (finding.conclusion.case, finding.conclusion.choice) == ("embeddings", Choice.upto(1, 0, (0,)))
-    assert words.headline(finding.conclusion) == "Keep the embeddings alone"
-    whole = found(before, tuned=((0, 0), (1, 0), (1, 1)), peak=1)
-    assert words.headline(whole.conclusion) == "Keep the whole model"
-    assert not {"gain", "parameters"} & {*whole.facts}
-    for one in (finding, whole):
-        assert_keeps_contract(one)
-
-
 # ---- of several models ----------------------------------------------------------------------------------
 
 
@@ -134,10 +83,6 @@ def test_of_several_models_never_keep_is_said_of_what_is_undecided() -> None:
     finding = several(replace(answer_of_model, candidates=(3, 4)), answer_of_model)
     conclusion = finding.conclusion
     assert conclusion.verdict is Verdict.UNDECIDED
-    assert words.headline(conclusion) == "Best guess: 9 of 12 blocks, org/best"
-    assert words.certainty(conclusion) == (
-        "Not decided: highest expected score, 42 % chance of being the best; the best is one of 3 layers of 2 models"
-    )
     assert "best guess" in finding.table.data["flag"]
     assert "keep" not in finding.table.data["flag"]
     assert conclusion.choice == Choice.upto(12, 9), "candidates of one model are not those of all"
@@ -186,5 +131,4 @@ def test_a_layer_that_is_lower_on_test_is_no_more_than_a_guess(searched: Finding
 
     assert likely.verdict is Verdict.PROBABLE
     assert below.verdict is Verdict.UNDECIDED
-    assert words.headline(below.conclusion) == "Best guess: 9 of 12 blocks"
     assert below.flag(best) == "best guess"

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import AutoModel
 
 from layerprobe.comparison.arrays import as_layers
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison
 from layerprobe.context import settings
-from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, ModelDescription
-from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
@@ -39,7 +37,7 @@ from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.values import Examples, Task
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
 from tests.similarity.oracle import map_by_cka
-from tests.toy_task import toy_pairs, toy_task
+from tests.toy_task import toy_task
 
 TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
 RBF = CKA(kernel="rbf", bandwidth_multiplier=1.0)
@@ -154,27 +152,6 @@ def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
     assert untimed(whole(models, task, options)) == untimed(complete)
 
 
-def test_an_empty_store_gives_the_same_values(
-    complete: Finding, models: dict[str, str], task: Task, tmp_path: Path
-) -> None:
-    again = whole(models, task, Model(device="cpu", cache_dir=tmp_path))
-    assert untimed(again) == untimed(complete)
-
-
-@pytest.mark.slow
-def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
-    calls: list[tuple[str, float, float]] = []
-    options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=32)
-    with settings(progress=lambda *call: calls.append(call)):
-        whole(models, task, options)
-    kinds = {name.split()[0] for name, _, _ in calls}
-    assert kinds == {"embedding", "comparing", "TMFT", "runs"}
-    embedding = [done for name, done, _ in calls if name == "embedding with bert"]
-    assert len(embedding) > 5
-    assert embedding == sorted(embedding)
-    assert all(0 < done <= total + 1e-9 for _, done, total in calls)
-
-
 def test_a_prediction_without_a_reference_is_that_beside_one(
     models: dict[str, str], task: Task, options: Model
 ) -> None:
@@ -193,22 +170,6 @@ def test_a_prediction_without_a_reference_is_that_beside_one(
 
 
 # ---- extract ------------------------------------------------------------------------------------------
-
-
-def by_hand(folder: str, text: str) -> np.ndarray:
-    """The mean token state of every layer, one text alone."""
-    model = AutoModel.from_pretrained(folder)
-    with torch.inference_mode():
-        states = model(**tiny_tokenizer()(text, return_tensors="pt"), output_hidden_states=True).hidden_states
-    return np.stack([state[0].double().numpy().mean(axis=0) for state in states])
-
-
-def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Model) -> None:
-    embeddings = extract(given(models["bert"], options), TEXTS)
-    assert embeddings.n_layers == 4
-    for row, text in enumerate(TEXTS):
-        result = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
-        np.testing.assert_allclose(result, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
 
 
 def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Model) -> None:
@@ -274,14 +235,6 @@ def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Mode
     plain = extract(given(models["bert"], options), ["a b c d", "a b e"])
     np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
     assert prompted.texts == ("c d", "e")
-
-
-def test_texts_that_were_cut_are_told(models: dict[str, str], options: Model) -> None:
-    short = dataclasses.replace(options, max_length=5)
-    for _ in range(2):  # extracted, then read
-        embeddings = extract(given(models["bert"], short), TEXTS)
-        assert embeddings.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
-    assert extract(given(models["bert"], options), TEXTS).warnings == ()
 
 
 def test_a_moved_model_is_known_by_its_content(
@@ -370,17 +323,6 @@ def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], me
     assert len(comparisons.differences[0]) == len(first.steps) + 1 == 4
 
 
-def test_models_are_compared_where_the_first_one_runs(
-    models: dict[str, str], options: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[str] = []
-    monkeypatch.setattr("layerprobe.comparison.compare._torch_device", lambda device: used.append(device) or "cpu")
-    model = Model.of(models["bert"], options)
-    compare(model, models["electra"], toy_pairs(8, 0).texts)
-    compare(model, models["electra"], toy_pairs(9, 0).texts, device="auto")
-    assert used == ["cpu", "auto"]
-
-
 def test_groups_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
     pair = embedded["electra"], embedded["bert"]
     texts = pair[0].texts
@@ -415,28 +357,6 @@ def test_what_was_embedded_otherwise_is_reported(
     assert (comparison.settings, comparison.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
     assert any("were embedded with different max_length and prompt" in warning for warning in comparison.warnings)
     assert from_json(Comparison, to_json(comparison)) == comparison
-
-
-def test_values_alone_are_the_same_values(embedded: dict[str, Embeddings]) -> None:
-    comparison = compare(embedded["electra"], embedded["bert"], intervals=False)
-    assert (comparison.map.uncertainty, comparison.curve.uncertainty, comparison.steps) == (None, None, ())
-    np.testing.assert_allclose(
-        comparison.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6
-    )
-
-
-def test_warnings_name_the_model_as_its_caller_does(
-    embedded: dict[str, Embeddings], models: dict[str, str], options: Model, tmp_path: Path
-) -> None:
-    biased = CKA(estimator="biased")
-    compare(embedded["electra"], embedded["bert"], measure=biased)
-    shutil.copytree(models["bert"], tmp_path / "moved")
-    moved = extract(given(str(tmp_path / "moved"), options), embedded["bert"].texts)
-    kept = compare(embedded["electra"], moved, measure=biased)
-    assert kept.reference.name == str(tmp_path / "moved")
-    (told,) = [line for line in kept.warnings if "biased CKA" in line]
-    assert str(tmp_path / "moved") in told
-    assert models["bert"] not in told
 
 
 def test_a_comparison_is_made_once_for_its_settings(
@@ -597,23 +517,6 @@ def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str],
 # ---- fine-tuning --------------------------------------------------------------------------------------
 
 
-def test_a_sweep_is_shared_by_all_who_ask_for_it(
-    models: dict[str, str], task: Task, options: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    how: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT}
-    model = given(models["electra"], options)
-    result = finetune(model, task, (0, 1, 2, 3), **how).runs
-    assert [(run.seed, run.layer) for run in result] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
-    shutil.copytree(models["electra"], tmp_path / "moved")
-    monkeypatch.setattr("layerprobe.encoders.loading.load_encoder", fail)
-    again = finetune(given(str(tmp_path / "moved"), options), task, (2,), **how)
-    assert [run.test for run in again.runs] == [result[2].test, result[6].test]
-    with pytest.raises(AssertionError, match="read from the store"):
-        finetune(model, task, (2,), **{**how, "seeds": (2,)})
-    with pytest.raises(AssertionError, match="read from the store"):
-        finetune(given(Model(models["electra"], random_init=0), options), task, (2,), **how)
-
-
 def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
     models: dict[str, str], task: Task, options: Model
 ) -> None:
@@ -640,32 +543,3 @@ def test_fine_tuning_reads_and_pools_as_the_model_was_told(models: dict[str, str
     assert find(model, task, seeds=1, protocol=SHORT).runs[0].run.protocol == made.protocol
     with pytest.raises(DataError, match="one maximum length, got 4 of the model and 8 of the protocol"):
         finetune(model, task, [1], protocol=dataclasses.replace(SHORT, max_length=8))
-
-
-def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Model) -> None:
-    model, other = models["electra"], models["bert"]
-    mean = dataclasses.replace(options, pooling="mean")
-    with pytest.raises(DataError, match="one way of pooling, got mean of the model and max of the protocol"):
-        find(given(model, mean), task, reference=other, protocol=Protocol(pooling="max"))
-    with pytest.raises(DataError, match="expected at least one seed, got 0"):
-        find(given(model, options), task, reference=other, seeds=0)
-    for seeds in ((), (-1,), (2**63,)):
-        with pytest.raises(DataError, match="seeds from 0 to"):
-            finetune(given(model, options), task, [1], seeds=seeds)
-    with pytest.raises(DataError, match="to fine-tune, got none"):
-        finetune(given(model, options), task, [])
-    with pytest.raises(DataError, match="cannot fine-tune in float16, where small gradients vanish"):
-        find(given(model, dataclasses.replace(options, dtype="float16")), task)
-
-
-def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Model) -> None:
-    folder, checkpoint = Path(models["bert"]), resolve(Model(models["bert"], random_init=1))
-    by_name, by_path = (extract(given(model, options), task.test.texts) for model in (models["bert"], folder))
-    assert by_name.fingerprint == by_path.fingerprint
-    assert extract(given(checkpoint, options), task.test.texts).model.random_init == 1
-    by_spec = extract(given(Model(models["bert"], random_init=1), options), task.test.texts)
-    assert by_spec.fingerprint == extract(given(checkpoint, options), task.test.texts).fingerprint
-    with pytest.raises(ModelError, match="one revision, got v1 for org/model@main"):
-        Model("org/model@main", "v1")
-    with pytest.raises(ModelError, match="a local folder has no revisions"):
-        extract(given(f"{folder}@main", options), task.test.texts)
