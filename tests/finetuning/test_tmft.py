@@ -88,7 +88,7 @@ def test_an_epoch_has_every_example_once_and_sums_losses_where_float64_is(encode
     trainer, batches = trainer_of(encoder, protocol, steps_per_epoch=2), list[np.ndarray]()
     trainer.encoder = dataclasses.replace(encoder, device=torch.device("mps"))
 
-    def recording(pairs: Any, rows: np.ndarray) -> Tensor:
+    def recording(pairs: Any, rows: Any) -> Tensor:
         batches.append(rows)
         return on_mps(torch.tensor([float(len(rows))]))
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -311,13 +312,14 @@ def test_bad_input_is_told_before_anything_is_loaded(
     bert = Model(str(inputs / "bert"), device="cpu", cache_dir=tmp_path)
     half = Model(str(inputs / "bert"), dtype="float16", device="cpu")
     twice = [toy_task(), toy_task()]
-    for model, tasks, how, message in (
+    wrong: list[tuple[Model, Any, dict[str, Any], str]] = [
         (bert, twice, {}, r"each model and task once, got .*bert on toy \(1\) and .*bert on toy \(2\)"),
         (bert, [], {}, "expected at least one model and one task, got 1 and 0"),
         (bert, toy_task(), {"workers": 0}, "expected at least one worker, got 0"),
         (bert, toy_task(), {"seeds": ()}, "expected seeds from 0"),
         (bert, toy_task(), {"layers": []}, r"expected layers of .*bert to fine-tune, got none"),
         (half, toy_task(), {}, "cannot fine-tune in float16"),
-    ):
+    ]
+    for model, tasks, how, message in wrong:
         with pytest.raises(DataError, match=message):
             finetune(model, tasks, **{"layers": [1], **how})

@@ -5,7 +5,7 @@ import pytest
 
 from layerprobe.search.plan import answer
 from layerprobe.search.posterior import Array, posterior, side_by_side
-from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
+from layerprobe.search.values import Evidence, Score, SearchSettings
 from tests.search.worlds import World, search
 
 MODELS, SEEDS, ITEMS, TOLERANCE = 40, 5, 400, 0.5
@@ -113,7 +113,7 @@ def test_layers_before_an_unseen_fall_stay_in_the_set_and_are_not_called_worse()
     assert before_a_cliff.drop_layers == (12,)
 
 
-def test_a_drop_names_the_layers_with_a_run(before_a_cliff: SearchAnswer) -> None:
+def test_a_drop_names_the_layers_with_a_run() -> None:
     fallen = answer(of_scores({0: 60.0, 1: 70.0, 4: 70.4, 6: 70.8, 8: 55.0, 11: 54.0}))
     assert fallen.drop_layers == (8, 11)
     assert not {8, 9, 10, 11, 12} & set(fallen.candidates)  # the next earlier layer with a run has fallen
