@@ -124,6 +124,10 @@ def test_what_has_no_average_is_refused(scans: dict[str, Runs]) -> None:
         averaged("sts", of(runs, (1,)))
     with pytest.raises(DataError, match="expected the same seeds for each layer"):
         averaged("sts", {**of(runs, (1,)), **of(runs, (2,), (0,))})
+    with pytest.raises(
+        DataError, match=r"expected a task of kind .*, whose outputs can be averaged, got kind retrieval"
+    ):
+        averaged("retrieval", of(runs))
 
 
 def test_an_average_gains_or_loses_by_its_interval(scans: dict[str, Runs]) -> None:
