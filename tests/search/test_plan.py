@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.search.plan import CHOOSING, answer, gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.plan import CHOOSING, answer, gain_of_run, next_run
 from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import search, world
@@ -30,11 +30,6 @@ def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
     scores = beliefs.run_variance[layer] + beliefs.run[1][layer, layer]
     moved = beliefs.means + (noise / np.sqrt(scores))[:, None] * beliefs.run[0][:, layer]
     assert gain_of_run(beliefs, layer) == pytest.approx(moved.max(axis=1).mean() - beliefs.means.max(), abs=5e-3)
-
-
-def test_no_run_promises_more_than_seeds_without_end() -> None:
-    beliefs = posterior(Evidence(n_blocks=6, scores=runs_of(*enumerate(CURVE), (3, 69.5))))
-    assert max(gain_of_run(beliefs, layer) for layer in range(7)) < gain_of_seeds(beliefs)
 
 
 # ---- the order of runs ----------------------------------------------------------------------------------

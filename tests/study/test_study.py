@@ -230,13 +230,6 @@ def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, 
     assert len({same[0], *others}) == 1 + len(others)
 
 
-def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Model) -> None:
-    prompted = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ")), ["c d", "e"])
-    plain = extract(given(models["bert"], options), ["a b c d", "a b e"])
-    np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
-    assert prompted.texts == ("c d", "e")
-
-
 def test_a_moved_model_is_known_by_its_content(
     models: dict[str, str], options: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
