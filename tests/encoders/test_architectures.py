@@ -245,3 +245,10 @@ def test_what_a_configuration_rules_out_is_refused_in_a_line(kind: str) -> None:
         check_supported(AutoConfig.for_model(kind))
     assert str(raised.value).startswith(f"{kind} cannot be truncated layer by layer: ")
     assert "\n" not in str(raised.value)
+
+
+def test_truncation_keeps_the_attention_implementation_and_the_random_state(checkpoint: Saved) -> None:
+    encoder = load_encoder(Model(str(checkpoint("bert")), attn="eager"))
+    before = torch.random.get_rng_state()
+    assert TruncatedEncoder(encoder, 1).model.config._attn_implementation == "eager"
+    assert torch.equal(torch.random.get_rng_state(), before)

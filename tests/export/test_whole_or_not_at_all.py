@@ -2,7 +2,11 @@
 
 import errno
 import json
+import os
 import re
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +239,27 @@ def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch:
 def test_errors_of_writing(error: Exception, words: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=re.escape(words)), folder_errors(tmp_path, advice="try elsewhere"):
         raise error
+
+
+def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
+    """Files of 20 kB at most: the weights do not fit. safetensors tells of it in an exception of its own."""
+    program = (
+        "import resource, signal, sys\n"
+        "from layerprobe.errors import StoreError\n"
+        "from layerprobe.export.run import export_model\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try:\n    export_model(sys.argv[1], sys.argv[2], layer=3)\n"
+        "except StoreError as error:\n    print(error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(bert), str(tmp_path / "out")],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    assert re.match(r"cannot write the folder .*out: File too large: free space, or choose another", found.stdout)
+    assert list(tmp_path.iterdir()) == []
