@@ -1,5 +1,6 @@
 """One run with a loss at every layer: the same losses and gradients as layer by layer, and a model to cut anywhere."""
 
+import copy
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,45 @@ def test_the_gradient_is_the_weighted_sum_of_the_layers_own(encoder: Encoder, ta
     assert gradients.keys() == summed.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, summed[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task) -> None:
+    encoder = without_dropout(encoder)
+    protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8, warmup=0.0, weight_decay=0.0)
+    criteria = [STS] * encoder.n_layers
+    falling = layer_weights("falling", encoder.n_layers, seed=0)
+    trainer = FineTuner(
+        encoder,
+        TruncatedEncoder(encoder, N_BLOCKS, every=True),
+        protocol,
+        steps_per_epoch=8,
+        criteria=criteria,
+        weights=falling,
+    )
+    prepared = prepared_sides(encoder, task.train, max_length=64)
+    batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
+    losses = [trainer.update(prepared, rows).tolist() for rows in batches[:4]]
+
+    model = copy.deepcopy(encoder.model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    for step, rows in enumerate(batches[:4]):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (8 - step) / 8
+        pooled = []
+        for side in (task.train.first, task.train.second):
+            assert side is not None
+            tokens = encoder.tokenizer([side[row] for row in rows], padding=True, return_tensors="pt")
+            mask = tokens["attention_mask"].unsqueeze(-1)
+            states = model(**tokens, output_hidden_states=True).hidden_states
+            pooled.append([(state * mask).sum(1) / mask.sum(1) for state in states])
+        gold = torch.tensor([task.train.targets[row] for row in rows])
+        by_layer = [F.mse_loss(F.cosine_similarity(u, v), gold) for u, v in zip(*pooled, strict=True)]
+        loss = sum(weight * each for weight, each in zip((1, 0.75, 0.5, 0.25), by_layer, strict=True))
+        assert isinstance(loss, torch.Tensor)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert losses[step] == pytest.approx([each.item() for each in by_layer], abs=2e-5)
 
 
 @pytest.mark.parametrize("weighting", ["falling", "equal", "random", "sandwich"])

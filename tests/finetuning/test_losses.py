@@ -94,6 +94,12 @@ def test_outputs_leave_a_device_without_float64() -> None:
     np.testing.assert_array_equal(criterion.outputs(U, None), expected)
 
 
+def test_only_classes_have_a_head() -> None:
+    sizes = {kind: sum(p.numel() for p in loss_for(kind, n_labels=2).parameters()) for kind in OF_EXAMPLES}
+    heads = {"entailment": 2 * 9 + 2, "regression": 3 + 1, "classification": 2 * 3 + 2}
+    assert sizes == {"sts": 0, "paraphrase": 0, **heads}
+
+
 # ---- training -----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ import torch
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import SharedModel, choose_workers, taken_over
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, TrainingError, WorkerError
+from layerprobe.errors import DataError, StoreError, TrainingError, WorkerError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tuning
 from layerprobe.finetuning.runs import RunJob, RunSet, load_failure, run_folder
@@ -217,6 +217,20 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     result = tuned(inputs, tmp_path, models=("broken", "electra"), layers=(1,), seeds=(0,))
     assert [bool(run.error) for run in result.runs] == [True, False]
     assert list(tmp_path.rglob("failed.json")) == []  # another copy of the weights may be whole
+
+
+def test_a_full_disk_ends_it(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further run would be trained and lost."""
+    begun: list[int] = []
+
+    def full(runs: object, job: RunJob, *arguments: object) -> None:
+        begun.append(job.layer)
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(RunSet, "make", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        tuned(inputs, tmp_path)
+    assert len(begun) == 1
 
 
 class Lossy(Crew):
