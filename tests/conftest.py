@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from numpy.typing import NDArray
 
+from layerprobe.encoders.model import Model
 from layerprobe.errors import ON_COMMAND_LINE
 from tests.browser import browser  # noqa: F401 - the fixture
 
@@ -180,3 +181,9 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(StoredLayer, "__getitem__", counting)
     return counts
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """How a model is run: on the CPU, with a store of the module's own."""
+    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))

@@ -42,11 +42,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: str(root / name) for name in ("bert", "electra")}
 
 
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
-
-
 def embed(models: dict[str, str], examples: Examples, options: Model) -> Embeddings:
     return extract(given(models["bert"], options), examples.texts)
 

@@ -1,19 +1,22 @@
-"""layerprobe score; and scores of every kind of task from the store, without the weights of the model."""
+"""layerprobe score: of one model, of several models and tasks, and of retrieval."""
 
 import json
+import random
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from layerprobe.kinds.tokens import TaggedSentences
 from layerprobe.metrics.names import metric_title
+from layerprobe.profiling.values import ProfileSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
+from tests.cli.conftest import Layerprobe, Pair
 from tests.few import few
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
-
-from .conftest import Layerprobe, Pair
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OWN = ("sts", "paraphrase", "entailment", "regression", "classification", "entities", "tags")
@@ -98,3 +101,134 @@ def test_what_splits_share_is_said_where_something_is_learnt_from_one(
         "split, in other pairs, and stay there: scores on new texts may be lower; to measure those, give" in planned.err
     )
     assert "are scored" not in planned.err
+
+
+@pytest.fixture
+def both(pair: Pair, pairs_file: Path) -> tuple[str | Path, ...]:
+    return ("score", *pair, "-t", pairs_file)
+
+
+def test_models_are_compared_layer_by_layer(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "layerprobe.profiling.run.ALONE", ProfileSettings(lengths=(8,), batch_sizes=(1,), rounds=2, repeats=1)
+    )
+    page = tmp_path / "models.html"
+    done = layerprobe(*both, "--report", page)
+    assert done.code == 0, done.err
+    lines = done.table
+    assert lines[0].split()[:6] == ["model", "layer", "Spearman", "95", "%", "interval"]
+    assert [line.split()[0] for line in lines[1:9]] == ["electra"] * 4 + ["bert"] * 4
+    wide = layerprobe(*both, "--wide").table[0]
+    assert all(name in wide for name in (" ms ", "parameters", "at most behind"))
+    assert done.commands[0][0] == "find"
+    assert page.is_file()
+
+
+def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], pair: Pair, pairs_file: Path, tmp_path: Path
+) -> None:
+    found = layerprobe(*both, "--no-time", "--json", "--level", "0.9", "--split", "all").json
+    assert not any("milliseconds" in each for each in found["layers"])
+    assert found["level"] == 0.9
+    assert {(each["scores"]["split"], each["n_items"]) for each in found["tasks"]} == {("all", 60)}
+    for i, model in enumerate(pair):
+        alone = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"]
+        own = [each["score"] for each in found["layers"] if each["model"] == i]
+        assert own == pytest.approx(alone)
+    for split, where in ((), ""), (("--split", "test"), " on test"):
+        assert f"Spearman x 100{where}, 95 %" in layerprobe("score", pair[0], "-t", pairs_file, *split).out
+    assert " ms " not in layerprobe(*both, "--no-time", "--wide").out
+
+
+@pytest.fixture
+def two(pairs_file: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Two tasks: the pairs, and all but the last of them."""
+    lines = pairs_file.read_text().splitlines(keepends=True)
+    other = tmp_path / "fewer.csv"
+    other.write_text("".join(lines[:-1]))
+    return pairs_file, other
+
+
+def test_one_layer_for_several_tasks(
+    layerprobe: Layerprobe, pair: Pair, two: tuple[Path, Path], tmp_path: Path
+) -> None:
+    both = ("-t", two[0], "-t", two[1])
+    result = layerprobe("score", pair[0], *both)
+    assert result.code == 0, result.err
+    assert result.table[0].split()[:4] == ["layer", two[0].name, "fewer.csv", "mean"]
+    assert "is best over 2 tasks" in result.out
+    for task in two:
+        assert result.err.count(f"{task.name}: read as texts") == 1
+        assert f"{task.name}: {task}: " not in result.err, "expected a name once"
+    found = layerprobe("score", pair[0], *both, "--json").json
+    scores = [task["scores"]["metrics"]["spearman"] for task in found["tasks"]]
+    assert found["layers"][2]["score"] == pytest.approx((scores[0][2] + scores[1][2]) / 2)
+
+
+def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
+    model, reference = pair
+    last = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"][-1]
+    assert layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last - 0.01}").code == 0
+    failed = layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last + 0.01}")
+    assert (failed.code, f"failed: the last layer scores {last:.2f}, below" in failed.err) == (3, True)
+
+    failed = layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last + 1e-6:.9f}")
+    printed, least = re.findall(r"\d+\.\d+", failed.err.splitlines()[-1])
+    assert float(printed) < float(least) == pytest.approx(last + 1e-6, abs=1e-8)
+
+    curve = layerprobe("compare", model, reference, "-t", pairs_file, "--json").json["comparisons"][0]["curve"][
+        "values"
+    ]
+    assert layerprobe("compare", model, model, "-t", pairs_file, "--fail-below", "0.9999").code == 0
+    failed = layerprobe("compare", model, reference, "-t", pairs_file, "--fail-below", f"{min(curve) + 0.01}")
+    said = f"failed: the least similarity, at layer {curve.index(min(curve))}, is {min(curve):.4f}, below"
+    assert (failed.code, said in failed.err) == (3, True), failed.err
+
+    given = ("predict", model, "-t", pairs_file)
+    drops = layerprobe(*given, "--json").json["drops"][0]["drop_layers"]
+    checked = layerprobe(*given, "--fail-on-drop")
+    assert (checked.code, "failed: layers are flagged from layer" in checked.err) == (3, True) if drops else (0, False)
+
+
+@pytest.fixture(scope="session")
+def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty queries, each with a document that shares its letters and ten that are nobody's."""
+    rng, folder = random.Random(0), tmp_path_factory.mktemp("beir")
+    words = [rng.sample("abcdefghijklmnop", 5) for _ in range(40)]
+    corpus = [{"_id": f"d{i}", "title": "", "text": " ".join(reversed(each))} for i, each in enumerate(words)]
+    queries = [{"_id": f"q{i}", "text": " ".join(each[:4])} for i, each in enumerate(words[:30])]
+    for name, records in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "qrels").mkdir()
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(29))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
+    options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
+    found = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
+    first, second = found["tasks"]
+    assert [model["name"] for model in found["models"]] == list(map(str, pair))
+    assert first["scores"]["by_item"] != second["scores"]["by_item"]
+    assert found["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
+    assert first["scores"]["method"] == "dot"
+    assert len(first["ids"]) == len(first["scores"]["by_item"]["ndcg@10"][3]) == 29
+
+
+def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
+    layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    greek = str.maketrans("cdefghijklmnop", "γδεζηθικλμνξοπ")
+    for each in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):
+        records = map(json.loads, each.read_text().splitlines())
+        greeks = [record | {"text": record["text"].translate(greek)} for record in records]
+        each.write_text("".join(json.dumps(record) + "\n" for record in greeks))
+    (other := tmp_path / "greek.csv").write_text(pairs_file.read_text().translate(greek))
+    page, said = tmp_path / "scores.html", "cannot read these texts"
+    for tasks in ((folder,), (pairs_file, other)):
+        done = layerprobe("score", pair[0], *(word for task in tasks for word in ("-t", task)), "--report", page)
+        assert (done.code, done.err.count(said)) == (0, 1), done.err
+        assert said in page.read_text()

@@ -1,7 +1,9 @@
 """Progress and notes are no result: where they cannot be shown, the work goes on."""
 
 import errno
+import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -13,12 +15,11 @@ import layerprobe_cli
 import pytest
 import typer
 from layerprobe_cli.main import main
-from layerprobe_cli.output import ERRORS_AS_JSON, fail, print_json, progress_bar
+from layerprobe_cli.output import ERRORS_AS_JSON, fail, log_to_stderr, print_json, progress_bar
 from layerprobe_cli.shell import Call, run
 
 from layerprobe.errors import MissingPackageError
-
-from .conftest import Layerprobe, Pair
+from tests.cli.conftest import Layerprobe, Pair
 
 
 def test_a_log_on_a_full_disk_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,3 +171,24 @@ def test_a_page_that_cannot_be_written_loses_no_result(
     assert failed.code == 1
     assert failed.error == "error: no browser"
     assert failed.json["task"] if as_json else failed.out
+
+
+def test_a_line_is_said_once_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        log_to_stderr(quiet=False)
+        for n in (1, 2, 1):
+            logging.getLogger("layerprobe.somewhere").warning("%d words are cut", n)
+    assert capsys.readouterr().err == "warning: 1 words are cut\nwarning: 2 words are cut\n" * 2
+
+
+def test_any_encoding_of_stdout_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="iso-8859-5"))
+    monkeypatch.setattr("sys.argv", ["layerprobe", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    typer.echo("71.5 ± 0.2")
+    print_json({"model": "modèle"})
+    version, sentence, *written = raw.getvalue().splitlines()
+    assert (version.split()[0], sentence) == (b"layerprobe", rb"71.5 \xb1 0.2")
+    assert json.loads(b"".join(written)) == {"model": "modèle"}

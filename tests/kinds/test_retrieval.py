@@ -181,16 +181,6 @@ def by_query(scores: Scores) -> dict[str, tuple[tuple[float, ...], ...]]:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> str:
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="module")
 def scores(model: str, options: Model) -> Scores:
     return score(given(model, options), task_of())
 

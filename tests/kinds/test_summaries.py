@@ -78,16 +78,6 @@ def test_nothing_in_common_has_no_oracle() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> str:
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="module")
 def task() -> Task:
     return toy_task_of("summarization")
 

@@ -31,16 +31,6 @@ def task() -> Task:
     return load_task(rows(64), kind="triplets", split_ratios=(0.5, 0.25, 0.25))
 
 
-@pytest.fixture(scope="module")
-def model(folder: Path) -> str:
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
-
-
 def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
     assert [len(task.split(split)) for split in ("train", "validation", "test")] == [32, 16, 16]
     assert (task.primary, from_json(Task, to_json(task))) == ("accuracy", task)

@@ -37,11 +37,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**tiny, "other": str(save_tiny("bert", root / "other", seed=9))}
 
 
-@pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
-
-
 def made(folders: dict[str, str], task: Task, options: Model, *, references: dict[str, str] | None = None) -> ZooEntry:
     return zoo_entry(
         given(folders["electra"], options),
