@@ -39,6 +39,7 @@ VOLATILE_WORDS = re.compile(
 """What a sentence measures."""
 PROGRESS = re.compile(r"\d+% after \d+ (s|min|h)")
 LANGUAGE_PAIRS = """
+from tests.lab.recipes import STUDY
 from layerprobe.embedded import embedded_task
 import csv, sys, pathlib
 out = pathlib.Path(sys.argv[1])
@@ -95,25 +96,7 @@ falling = 2
 epochs = 1
 learning_rate = 3e-4
 ''')
-(out / "study.toml").write_text('''seeds = 2
-[[step]]
-pretrain = ["mlm", "rtd", "random"]
-generator_sizes = [0.5]
-steps = 3
-batch_size = 8
-max_length = 64
-held_out = 20
-[step.sizes]
-s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
-[[tasks]]
-source = "language"
-examples = [24, 20, 20]
-[budget.gentle]
-epochs = 1
-[budget.fast]
-epochs = 1
-learning_rate = 1e-2
-''')
+(out / "study.toml").write_text(STUDY.replace("seeds = 1", "seeds = 2"))
 """
 TINY_MODELS = """
 import pathlib, sys
@@ -271,7 +254,7 @@ def main() -> None:
     work = out / "work"
     work.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "LAYERPROBE_CACHE": str(work / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
-    subprocess.run([sys.executable, "-c", LANGUAGE_PAIRS, str(work)], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", LANGUAGE_PAIRS, str(work)], check=True, env=environment, cwd=ROOT)
     subprocess.run([sys.executable, "-c", TINY_MODELS, str(work)], check=True, env=environment, cwd=ROOT)
     _write_later_kinds(work)
     places = _places(work)

@@ -14,8 +14,9 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import SharedModel, load_encoder
 from layerprobe.encoders.model import Model
+from layerprobe.extraction import embed
 from layerprobe.extraction.embed import embed_layers
-from layerprobe.extraction.embeddings import extract
+from layerprobe.extraction.embeddings import Extraction, extract
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.step import TokenLimit
 from layerprobe.finetuning.tmft import evaluate
@@ -47,6 +48,20 @@ def test_texts_of_the_same_tokens_have_the_same_embedding(rtd: Encoder, batch_to
     layers = embed_layers(rtd, tokens, batch_tokens=batch_tokens)
     assert_one_embedding(layers)
     np.testing.assert_allclose(layers, embed_layers(rtd, tokens, batch_tokens=1), atol=2e-6)
+
+
+def test_texts_that_are_in_the_store_are_not_embedded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, elsewhere = (
+        resolve(Model(str(embedded_model("rtd")), cache_dir=tmp_path / name, device="cpu")) for name in ("a", "b")
+    )
+    some, every = Extraction.of(here, TEXTS[:50]), Extraction.of(elsewhere, TEXTS).embed()
+    some.embed()
+    sizes = []
+    monkeypatch.setattr(embed, "_tokenize", lambda *args, of=embed._tokenize: sizes.append(len(args[1])) or of(*args))
+    both = Extraction.of(here, TEXTS).of_texts(TEXTS, earlier=(some.texts,)).embed()
+    assert sizes == [len(TEXTS), len(TEXTS) - 50]
+    for layer in range(every.n_layers):
+        np.testing.assert_allclose(both.layer(layer), every.layer(layer), atol=2e-6)
 
 
 @pytest.mark.parametrize("rows", [7, 50])

@@ -232,3 +232,14 @@ def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
         f"{two[1]} is left out: layer 2 failed: the loss became nan",
         f"{models[2]} is left out: the budget was spent before its first run",
     )
+
+
+@pytest.mark.slow
+def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> None:
+    leaky = TASK.train.join(TASK.test.take(range(4)))
+    result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)
+    assert result.answer.spoilt
+    assert len({belief.chance_best for among in among_all(result) for belief in among.layers}) == 1
+    assert result.conclusion.case == "spoilt"
+    assert not {"chance", "places", "behind", "gain"} & {*result.facts}
+    assert {*result.table.data["chance_best"], *result.table.data["candidate"]} == {None}

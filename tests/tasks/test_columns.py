@@ -1,5 +1,8 @@
 """Columns by their usual names, by request, or by place; whether a first row is a header."""
 
+import json
+import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,8 +11,10 @@ import pytest
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.formats import Format, Grid
-from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.quality import distinct_texts
 from layerprobe.tasks.rows import Columns, find_columns, layouts_of, text_columns
+from tests.tasks.refused import SNAPSHOT, calls, snapshot
 
 TEXTS = [f"text {i}" for i in range(60)]
 
@@ -119,3 +124,38 @@ def test_numbers_that_pandas_has_as_names_are_no_row(tmp_path: Path) -> None:
     path, rows = tmp_path / "a.csv", list(zip(TEXTS, ["gut", "schlecht", "schlecht"] * 20, strict=True))
     pandas.DataFrame(rows).to_csv(path, index=False)
     assert load_task(path, columns="0,1").digest == load_task(rows).digest
+
+
+MANY = [f"text number {i}" for i in range(200)]
+
+
+def test_refusals_are_in_the_words_of_the_snapshot() -> None:
+    assert snapshot() == SNAPSHOT.read_text(), "expected `python -m tests.tasks.refused` to write the same"
+    assert "nothing is refused" not in SNAPSHOT.read_text()
+    assert len(SNAPSHOT.read_text().splitlines()) == 2 * len(calls()), "expected one line each"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json", ".conll"])
+@pytest.mark.parametrize("kind", [None, "entities"])
+def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path: Path, suffix: str, kind: str | None) -> None:
+    os.mkfifo(path := tmp_path / f"a{suffix}")
+    with pytest.raises(TaskError, match="is a pipe or a device, which can be read only once: save it to a file first"):
+        load_task(path, kind=kind)
+    with pytest.raises(TaskError, match="is a pipe or a device"):
+        load_texts(path)
+
+
+def test_many_whole_numbers_are_classes_or_values_by_name_or_as_asked() -> None:
+    numbers = [7 * i % 45 * 3 for i in range(200)]
+    for data in ({"text": MANY, "label": numbers}, list(zip(MANY, numbers, strict=True))):
+        with pytest.raises(TaskError, match=r"45 different whole .* --kind classification or --kind regression"):
+            load_task(data)
+        assert len(load_task(data, kind="classification").labels) == 45
+    assert load_task({"text": MANY, "rating": numbers}).kind == "regression"
+
+
+def test_a_lone_surrogate_in_a_list_is_mended_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    texts = json.loads(r'["a dog", "a man \ud83d runs", "a cat"]')
+    with caplog.at_level(logging.WARNING):
+        assert distinct_texts(texts) == ("a dog", "a man   runs", "a cat")
+    assert caplog.messages == ["replaced lone surrogates (halves of characters) by a space in 1 text: number 1"]

@@ -77,7 +77,7 @@ def graphs(store: Path) -> list[Path]:
     ("backend", "pooling"),
     [
         pytest.param("openvino", "mean", marks=needs("openvino")),
-        pytest.param("onnx", "last", marks=needs("onnx")),
+        pytest.param("onnx", "last", marks=(needs("onnx"), pytest.mark.slow)),
         *(pytest.param("openvino", how, marks=(needs("openvino"), pytest.mark.slow)) for how in ("cls", "max", "last")),
         pytest.param("onnx", "mean", marks=(needs("onnx"), pytest.mark.slow)),
     ],
