@@ -164,7 +164,7 @@ def plan_recipe(recipe: Recipe, out: str | Path | None = None) -> Estimate:
     return Estimate(
         title=f"{recipe.name}: {counted(len(recipe.everything), 'model')}, {counted(len(recipe.seeds), 'seed')}",
         jobs=tuple(job for model in recipe.everything for job in run.planned(model)),
-        numbers={"recipe": recipe},
+        numbers={"recipe": replace(recipe, options=replace(recipe.options, cache_dir=None))},
     )
 
 

@@ -183,6 +183,7 @@ def test_the_command(layerprobe: Any, model: Path, data: Path, tmp_path: Path) -
         f"[budget.fast]\n{protocol}\n"
     )
     planned = layerprobe("lab", "run", file, "--dry-run").out
+    assert layerprobe("lab", "run", file, "--dry-run", "--json", "--cache-dir", tmp_path).json["recipe"]["name"]
     assert "fine-tuning on pairs-train.csv, budget fast" in planned
     done = layerprobe("lab", "run", file, "--device", "cpu", "--report", page)
     assert done.code == 0, done.err
