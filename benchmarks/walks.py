@@ -54,10 +54,10 @@ def walk(call: Callable[[], object]) -> list[str]:
         if event != "call":
             return False
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        given = [frame.f_locals.get(name) for name in names]
-        of_holder = bool(given) and names[0] == "self" and isinstance(given[0], HOLDERS)
-        several = (part for value in given if isinstance(value, list | tuple) for part in value)
-        return not of_holder and module not in ASIDE and any(isinstance(v, HOLDERS) for v in (*given, *several))
+        arguments = [frame.f_locals.get(name) for name in names]
+        of_holder = bool(arguments) and names[0] == "self" and isinstance(arguments[0], HOLDERS)
+        several = (part for value in arguments if isinstance(value, list | tuple) for part in value)
+        return not of_holder and module not in ASIDE and any(isinstance(v, HOLDERS) for v in (*arguments, *several))
 
     return profiled(call, gets_a_model)
 

@@ -94,8 +94,8 @@ class SavedSteps(Generic[S]):
         """Keep other processes away, or raise StoreError; a folder without a saved step is removed at the end."""
         unfinished = True
         try:
-            with locked(self.root, self.path / "lock") as held:
-                if not held or not self.path.is_dir():  # removed by a process that has just finished
+            with locked(self.root, self.path / "lock") as acquired:
+                if not acquired or not self.path.is_dir():  # removed by a process that has just finished
                     raise StoreError(busy)
                 remove_leftovers(self.path)
                 try:

@@ -62,17 +62,17 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command and return it with its options."""
-        known = self.commands.get(cmd_name)
-        if known is None or isinstance(known, Command | TyperGroup):
-            return known
+        registered = self.commands.get(cmd_name)
+        if registered is None or isinstance(registered, Command | TyperGroup):
+            return registered
         from layerprobe_cli.derive import expanded
         from layerprobe_cli.shell import run
 
-        module_name, _, name = (known.epilog or "").partition(":")
+        module_name, _, name = (registered.epilog or "").partition(":")
         command = getattr(import_module(f"layerprobe_cli.commands.{module_name}"), name)
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
         about = unwrapped(inspect.getdoc(command))
-        panel = known.rich_help_panel  # type: ignore[attr-defined]
+        panel = registered.rich_help_panel  # type: ignore[attr-defined]
         app.command(cmd_name, cls=Command, help=about, rich_help_panel=panel)(expanded(command, run))
         self.commands[cmd_name] = typer.main.get_command(app)
         return self.commands[cmd_name]

@@ -303,7 +303,7 @@ def _learning() -> Learning:
 
 def _floors(items: RetrievalItems) -> dict[str, Floor]:
     gains = [[gain for _, gain in judged] for judged in items.relevance]
-    n_ranked = [len(items.documents) - (own >= 0) for own in items.own]
+    n_ranked = [len(items.documents) - (document >= 0) for document in items.own]
     return ranking_floors(gains, n_ranked)
 
 

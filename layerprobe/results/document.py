@@ -461,14 +461,14 @@ def _plot(name: str, label: str) -> Markup:
 
 
 def _filters(explored: Explored) -> tuple[Markup, ...]:
-    shown = {
+    choices = {
         "a": "A wrong, B right",
         "b": "B wrong, A right",
         "both": "both wrong",
         "neither": "both right",
         "all": f"all {explored.units}",
     }
-    options = join(*(element("option", label, value=value) for value, label in shown.items()))
+    options = join(*(element("option", label, value=value) for value, label in choices.items()))
     search = element("input", type="search", id="items-words", aria_label="containing", autocomplete="off")
     return (
         element("label", "Show ", element("select", options, id="items-shown")),

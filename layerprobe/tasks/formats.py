@@ -249,8 +249,8 @@ def read_grid(path: Path, format: Format | None = None, readers: Readers | None 
 
 def check_format(name: object, format: Format, usable: Collection[str]) -> None:
     """Raise TaskError if a format sets fields that do not apply to a source."""
-    given = [field.name for field in dataclasses.fields(format) if getattr(format, field.name) is not None]
-    if unusable := [name for name in given if name not in usable]:
+    changed = [field.name for field in dataclasses.fields(format) if getattr(format, field.name) is not None]
+    if unusable := [name for name in changed if name not in usable]:
         raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only for delimited text files")
 
 

@@ -365,9 +365,9 @@ def _usual_places(grid: Grid, layout: ColumnLayout) -> tuple[int | None, ...] | 
         return None
     plain = [plain_name(name) for name in header]
     further = [i for i, name in enumerate(plain) if layout.further and name.startswith(layout.further)]
-    found = (*places, *(_named(header, names) for names in layout.optional.values()), *further)
-    _check_distinct(grid, [place for place in found if place is not None])
-    return found
+    every = (*places, *(_named(header, names) for names in layout.optional.values()), *further)
+    _check_distinct(grid, [place for place in every if place is not None])
+    return every
 
 
 def column_names(asked: Columns) -> list[str]:

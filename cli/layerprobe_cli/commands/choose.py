@@ -77,7 +77,7 @@ def demo(
 def find(
     call: PageCall,
     model: o.Embedding,
-    given: o.SourceOfModels,
+    models_and_data: o.SourceOfModels,
     tuning: o.Tuning,
     search: o.Search,
     reference: o.References = None,
@@ -115,7 +115,7 @@ def find(
         other_blocks: Also fine-tune blocks other than the first ones: as many as the best layer keeps (found), this
             many, or these.
     """
-    others, source = given
+    others, source = models_and_data
     references = o.references(model, reference, reference_name, reference_random_init)
     task = o.load(source)
 

@@ -36,7 +36,7 @@ READ_OF_COLLECTIONS = names(
 def score(
     call: PageCall,
     model: o.Extraction,
-    given: o.SourcesOfModels,
+    models_and_data: o.SourcesOfModels,
     split: str | None = None,
     ranking: Annotated[Literal["cosine", "dot"] | None, option("Retrieval")] = None,
     relevant_from: Annotated[float | None, option("Retrieval")] = None,
@@ -70,7 +70,7 @@ def score(
         tolerance: Score loss that you accept for a smaller model, in points of the metric x 100.
         fail_below: Exit with code 3 if the last layer scores less than this.
     """
-    others, source = given
+    others, source = models_and_data
     models = [model.name, *others]
     if not source:
         raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
@@ -166,7 +166,7 @@ def _measure_names() -> Iterable[str]:
 def compare(
     call: PageCall,
     model: Compared,
-    given: o.TextSourceOfModels,
+    models_and_data: o.TextSourceOfModels,
     similarity: o.Similarity,
     measure: Annotated[
         list[str] | None, option("Comparison", metavar="NAME", autocompletion=complete(_measure_names))
@@ -201,7 +201,7 @@ def compare(
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.
     """
-    against, source = given
+    against, source = models_and_data
     words = [model.name, *against, *([source.task.source] if source.task else [])]
     if any(word.lower().endswith(".json") and Path(word).is_file() for word in words):
         return _results(call, words)
@@ -246,8 +246,8 @@ def compare(
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
         measured = [*in_parts(by, measures)]
     if call.report is not None and call.with_texts is not False:
-        shown = item_source(data, (tested, *bases), source.split)
-        measured[0] = dataclasses.replace(measured[0], item_source=shown)
+        texts_of_page = item_source(data, (tested, *bases), source.split)
+        measured[0] = dataclasses.replace(measured[0], item_source=texts_of_page)
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for result in measured for warning in result.warnings]
     if parquet is not None:

@@ -164,14 +164,14 @@ def adapt(
 
 
 def _shape(size: EncoderSize) -> tuple[Changed, ...]:
-    def of_size(field: object, *flags: str, shown: str = "that of --size", text: str | None = None) -> Changed:
-        return Changed(field, typer.Option(*flags, show_default=shown, help=text), kind=int | None, default=None)
+    def of_size(field: object, *flags: str, default: str = "that of --size", text: str | None = None) -> Changed:
+        return Changed(field, typer.Option(*flags, show_default=default, help=text), kind=int | None, default=None)
 
     return (
         of_size(size.n_blocks, "--blocks", text="Blocks."),
         of_size(size.hidden_size),
         of_size(size.heads),
-        of_size(size.intermediate_size, shown="4 x the hidden size"),
+        of_size(size.intermediate_size, default="4 x the hidden size"),
     )
 
 

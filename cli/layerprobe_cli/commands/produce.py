@@ -212,7 +212,7 @@ def extract(
 def finetune(
     call: PageCall,
     model: o.Embedding,
-    given: o.SourcesOfModels,
+    models_and_data: o.SourcesOfModels,
     tuning: o.Tuning,
     seeds: o.Seeds = "5",
     layers: o.Layers = "all",
@@ -246,7 +246,7 @@ def finetune(
         retry_failed: Repeat runs that are marked as failed.
         workers: Runs at a time. By default one per GPU, else one.
     """
-    others, source = given
+    others, source = models_and_data
     if scan and call.given("layers"):
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
     if not scan:
