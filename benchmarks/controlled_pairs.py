@@ -264,7 +264,7 @@ def read(setting: Setting, arm: Arm) -> Row:
         "recommended": prediction.recommended_layer,
         "flagged": prediction.drop.drop_layers,
         "read": prediction.drop.read,
-        "says": prediction.sentence,
+        "says": prediction.summary,
         "seconds": time.perf_counter() - start,
     }
 

@@ -1104,7 +1104,7 @@ def told(x: Model, score: Any, **settings: Any) -> str:
     while (run := search.ask()) and n < 12:
         search.tell(run.layer, run.seed, score * (1 + 0.01 * n))
         n += 1
-    return str(search.answer().sentence)
+    return str(search.answer().summary)
 
 
 def told_of(x: Model, layer: int) -> None:
