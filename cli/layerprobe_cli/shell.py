@@ -258,8 +258,7 @@ class PageCall(Call):
         from layerprobe.results.document import render, write_page
 
         if is_image(self.report):
-            written: Path = done.result.save_html(self.report)
-            return written
+            return done.result.save_html(self.report)
         page = render(
             done.result,
             plotly=self.plotly,

@@ -211,8 +211,7 @@ def arrays_of(path: Path) -> list[Layer]:
 
         @functools.lru_cache(maxsize=1)  # rows of an .npz cannot be read alone; the last layer is cached
         def unpacked(name: str) -> NDArray[Any]:
-            array: NDArray[Any] = opened(path, name)
-            return array
+            return opened(path, name)
 
         return [
             Layer(name=name, shape=shape, read=lambda where, name=name: unpacked(name)[where])  # type: ignore[misc]

@@ -61,8 +61,7 @@ class TokenizedTexts:
     @property
     def lengths(self) -> list[int]:
         """Number of tokens of every text."""
-        lengths: list[int] = np.diff(self.ends).tolist()
-        return lengths
+        return np.diff(self.ends).tolist()
 
     def length(self, row: int) -> int:
         """Return the number of tokens of one text."""

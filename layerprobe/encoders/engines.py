@@ -96,8 +96,7 @@ def compile_openvino(file: Path, dtype: str, **further: object) -> Graph:
 
     def run(batch: Batch) -> NDArray[np.float32]:
         request.infer({name: batch[name].numpy() for name in names}, share_inputs=True)
-        layers: NDArray[np.float32] = request.get_output_tensor(0).data.copy()
-        return layers
+        return request.get_output_tensor(0).data.copy()
 
     return Graph(backend="openvino", run=run)
 

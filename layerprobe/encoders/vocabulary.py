@@ -52,8 +52,7 @@ class Rules:
     @property
     def model(self) -> dict[str, Any]:
         """Rules for splitting words, with the vocabulary."""
-        model: dict[str, Any] = self.rules["model"]
-        return model
+        return self.rules["model"]
 
     @property
     def ids(self) -> dict[str, int]:

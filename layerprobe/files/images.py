@@ -138,8 +138,7 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         image = ImageOps.exif_transpose(image)
         if image.mode in SIXTEEN_BITS:
             image = pil.fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
-        rgb: Image = image.convert("RGB")
-        return rgb
+        return image.convert("RGB")
     except DataError:
         raise
     except pil.DecompressionBombError:

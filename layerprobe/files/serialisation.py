@@ -376,20 +376,17 @@ def texts(convert: Callable[[str], str], expected: str) -> Reader:
 def _seeds(value: Any) -> tuple[int, ...]:
     if type(value) is int and not 1 <= value <= 1000:
         raise ValueError
-    seeds: tuple[int, ...] = from_dict(tuple[int, ...], list(range(value)) if type(value) is int else value)
-    return seeds
+    return from_dict(tuple[int, ...], list(range(value)) if type(value) is int else value)
 
 
 def _layers(value: Any) -> tuple[int, ...] | None:
-    layers: tuple[int, ...] | None = None if value == "all" else from_dict(tuple[int, ...], value)
-    return layers
+    return None if value == "all" else from_dict(tuple[int, ...], value)
 
 
 def _tables(value: Any) -> tuple[dict[str, Any], ...]:
     if not value:
         raise ValueError
-    tables: tuple[dict[str, Any], ...] = from_dict(tuple[dict[str, Any], ...], value)
-    return tables
+    return from_dict(tuple[dict[str, Any], ...], value)
 
 
 LAYERS = Reader(_layers, 'a list of whole numbers or "all"')

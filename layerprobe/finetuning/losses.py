@@ -163,8 +163,7 @@ class Loss(Criterion):
         """Return the outputs for arrays; DataError if an embedding has no cosine."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
         outputs = self(*(None if side is None else torch.from_numpy(side).to(device) for side in (u, v)))
-        array: NDArray[np.float64] = outputs.cpu().double().numpy()
-        return array
+        return outputs.cpu().double().numpy()
 
 
 class CosineScore(Loss):
@@ -202,8 +201,7 @@ class TextValue(Loss):
 
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
         """Return the values, (n,)."""
-        values: Tensor = self.head(u)[:, 0]
-        return values
+        return self.head(u)[:, 0]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean squared error."""
@@ -222,8 +220,7 @@ class TextClasses(Loss):
 
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
         """Return the logits, (n, classes)."""
-        logits: Tensor = self.head(u if v is None else torch.cat([u, v, (u - v).abs()], dim=1))
-        return logits
+        return self.head(u if v is None else torch.cat([u, v, (u - v).abs()], dim=1))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross entropy."""
@@ -263,5 +260,4 @@ class CosineTriplets(Criterion):
 
 def criterion_of(task: Task, *, width: int) -> Criterion:
     """Return the criterion of a task, with a new head."""
-    criterion: Criterion = KINDS[task.kind].learning().loss(width=width, n_labels=len(task.labels))
-    return criterion
+    return KINDS[task.kind].learning().loss(width=width, n_labels=len(task.labels))

@@ -48,8 +48,7 @@ class RunOutputs:
         """Return (examples,) or (examples, classes) outputs of one layer; DataError for an unknown layer or split."""
         if layer not in self.layers or split == "train":
             raise DataError(f"expected outputs of layers {self.layers} on validation or test, got {layer} on {split}")
-        outputs: Array = getattr(self, split)[self.layers.index(layer)]
-        return outputs
+        return getattr(self, split)[self.layers.index(layer)]
 
 
 def write_outputs(directory: Path, outputs: RunOutputs) -> None:

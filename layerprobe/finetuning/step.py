@@ -107,8 +107,7 @@ class FineTuner:
             if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
                 self._look_at_losses()
             report(task, self.step, self.total_steps)
-        means: list[float] = (total / len(order)).tolist()
-        return means
+        return (total / len(order)).tolist()
 
     def go_on_from(self, step: int) -> None:
         """Set the schedule to the given step."""

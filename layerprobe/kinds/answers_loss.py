@@ -271,8 +271,7 @@ class AnswerSpan(Criterion):
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return the logits of every token, (window, token, 2)."""
-        logits: Tensor = self.head(states.float())
-        return logits
+        return self.head(states.float())
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean cross entropy of first and last token, over a window's own tokens."""
@@ -397,8 +396,7 @@ def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
     scale = torch.where(scale > torch.finfo(torch.float32).eps * scale.max(), scale, torch.inf)  # constant features
     curvature = covariance / scale / scale[:, None]
     curvature.diagonal().add_(len(scale) / LOGIT_VARIANCE)
-    weights: Tensor = torch.linalg.solve(curvature, pull / scale[:, None]) / scale[:, None]
-    return weights
+    return torch.linalg.solve(curvature, pull / scale[:, None]) / scale[:, None]
 
 
 def _spans(encoder: Encoder, windows: Windows, weights: Tensor, options: Model) -> list[NDArray[np.float64]]:

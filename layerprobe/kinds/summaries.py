@@ -223,11 +223,9 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
     if len(units) == 1:
         return np.zeros(1)
     if by == "degree":
-        degrees: Array = (units @ units.sum(axis=0) - 1) / (len(units) - 1)
-        return degrees
+        return (units @ units.sum(axis=0) - 1) / (len(units) - 1)
     centre = values.mean(axis=0)
-    cosines: Array = units @ centre / max(float(np.linalg.norm(centre)), TINY)
-    return cosines
+    return units @ centre / max(float(np.linalg.norm(centre)), TINY)
 
 
 def central(values: NDArray[np.float32], rows: RowsOf, items: SummaryItems, by: Centrality = "degree") -> Array:

@@ -57,8 +57,7 @@ class SentenceScorer(Criterion):
     ) -> NDArray[np.float64]:
         """Return the (documents, longest document) logits of sentences, 0 after the end of a document."""
         logits = self.head(torch.from_numpy(np.asarray(states)).to(self.head.weight.device))[:, 0]
-        outputs: NDArray[np.float64] = items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
-        return outputs
+        return items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
 
 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:

@@ -91,8 +91,7 @@ class TaggedSentences(Items):
     def sum_by_sentence(self, values: Array) -> Array:
         """Return the (sentence, ...) sums of (word, ...) values over the words of each sentence."""
         sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0, dtype=np.float64)])
-        totals: Array = np.diff(sums[self.ends], axis=0)
-        return totals
+        return np.diff(sums[self.ends], axis=0)
 
     def prompted(self, prompt: str) -> TaggedSentences:
         """Return the sentences unchanged; DataError for a prompt, whose words would have no tags."""
@@ -165,8 +164,7 @@ def sentence_errors(predicted: Numbers, gold: TaggedSentences, *, entities: bool
         f1: Array = np.where(ours + true > 0, 2 * correct / np.maximum(ours + true, 1), 1.0)
         return 100 * (1 - f1)
     right, words = _right_words(predicted, gold)
-    shares: Array = 100 * (words - right) / np.maximum(words, 1)
-    return shares
+    return 100 * (words - right) / np.maximum(words, 1)
 
 
 def _right_words(predicted: Numbers, gold: TaggedSentences) -> tuple[Array, Array]:
@@ -179,8 +177,7 @@ def _predicted(outputs: Array, gold: TaggedSentences) -> Numbers:
     if outputs.shape != (len(gold.word_tags), len(gold.labels)):
         expected = f"{len(gold.word_tags)} words and {len(gold.labels)} tags"
         raise DataError(f"expected outputs for {expected}, got {' x '.join(map(str, outputs.shape))}")
-    predicted: Numbers = outputs.argmax(axis=1)
-    return predicted
+    return outputs.argmax(axis=1)
 
 
 def _ratio(above: float, below: float) -> float:
@@ -211,8 +208,7 @@ def get_entities() -> Callable[[list[str]], list[tuple[Any, ...]]]:
     check_extra("tokens", needed_by="counting entities")
     from seqeval.metrics.sequence_labeling import get_entities as found
 
-    function: Callable[[list[str]], list[tuple[Any, ...]]] = found
-    return function
+    return found
 
 
 def tagged_view(task: Task, sentences: TaggedSentences) -> ItemView:

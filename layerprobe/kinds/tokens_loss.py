@@ -53,8 +53,7 @@ class TokenizedWords:
     @property
     def sentence(self) -> NDArray[np.int64]:
         """(word,) number of its sentence."""
-        numbers: NDArray[np.int64] = np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
-        return numbers
+        return np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
 
 
 def tokenize_words(
@@ -200,8 +199,7 @@ class WordClasses(Criterion):
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return the logits of every token, (text, token, classes)."""
-        logits: Tensor = self.head(states.float())
-        return logits
+        return self.head(states.float())
 
     def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of the sentences `rows`, from (sentence, token, classes) logits."""

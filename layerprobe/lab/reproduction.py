@@ -129,8 +129,7 @@ class Experiment:
 
 @functools.cache
 def _paper() -> dict[str, Any]:
-    paper: dict[str, Any] = json.loads((PAPER / "paper.json").read_text("utf-8"))
-    return paper
+    return json.loads((PAPER / "paper.json").read_text("utf-8"))
 
 
 def paper_models() -> dict[str, dict[str, Any]]:

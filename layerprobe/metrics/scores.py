@@ -47,8 +47,7 @@ def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     check_same_samples(len(y), len(x), name="second", other="first")
     if x.shape[1] != y.shape[1]:
         raise DataError(f"second has {y.shape[1]} features, expected the {x.shape[1]} of first: use one layer for both")
-    cosines: Array = np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second")).round(DIGITS)
-    return cosines
+    return np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second")).round(DIGITS)
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
@@ -208,8 +207,7 @@ def mean_influences(values: ArrayLike) -> Array:
         [0.5, -0.5, 0.5, -0.5]
     """
     array = np.asarray(values, dtype=np.float64)
-    centred: Array = array - array.mean()
-    return centred
+    return array - array.mean()
 
 
 def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences:
@@ -316,8 +314,7 @@ def _spearman_influences(x: Array, y: Array) -> Array:
     of_uu = u * u + 2 * above_x(u) - 3 * uu
     of_vv = v * v + 2 * above_y(v) - 3 * vv
     rho = uv / np.sqrt(uu * vv)
-    influences: Array = of_uv / np.sqrt(uu * vv) - rho / 2 * (of_uu / uu + of_vv / vv)
-    return influences
+    return of_uv / np.sqrt(uu * vv) - rho / 2 * (of_uu / uu + of_vv / vv)
 
 
 def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -329,8 +326,7 @@ def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
 
     def above(weights: Array) -> Array:
         sums = np.bincount(numbers, weights=weights, minlength=len(distinct))
-        shares: Array = (sums.sum() - np.cumsum(sums) + sums / 2)[numbers] / len(x)
-        return shares
+        return (sums.sum() - np.cumsum(sums) + sums / 2)[numbers] / len(x)
 
     return 0.5 - above(np.ones(len(x))), above
 

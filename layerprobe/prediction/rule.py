@@ -149,8 +149,7 @@ def before_final_run(flags: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return the layer before the last consecutive flagged ones, for (.., layers) flags; layer 0 is never flagged."""
     bare = ~flags[..., :0:-1]
     run = np.where(bare.any(axis=-1), bare.argmax(axis=-1), bare.shape[-1])
-    layers: NDArray[np.intp] = flags.shape[-1] - 1 - run
-    return layers
+    return flags.shape[-1] - 1 - run
 
 
 def layer_values(model: ModelCurves, name: str) -> Array:
@@ -303,8 +302,7 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
     """
     root = square_root(np.array(covariance))
     noise = np.random.default_rng(seed).standard_normal((draws, len(root)))
-    drawn: Array = np.array(values) + noise @ root.T
-    return drawn
+    return np.array(values) + noise @ root.T
 
 
 def shares_of(onsets: NDArray[np.intp], *, n_layers: int) -> Shares:

@@ -180,8 +180,7 @@ def plateau_onsets(
 
 def _onsets(declines: Declines) -> NDArray[np.intp]:
     drops = declines[-1] > 0
-    first: NDArray[np.intp] = np.where(drops.any(axis=1), drops.argmax(axis=1), drops.shape[1]) + EARLIEST
-    return first
+    return np.where(drops.any(axis=1), drops.argmax(axis=1), drops.shape[1]) + EARLIEST
 
 
 def _declines(curves: Array, minimum_decline: float = MINIMUM_DECLINE, wobbles: float = WOBBLES) -> Declines:

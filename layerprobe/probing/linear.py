@@ -184,8 +184,7 @@ def chosen_fits(products: Array, width: int, predicted: Iterable[int]) -> dict[i
     folds, fits = range(len(products)), {}
 
     def without(*left_out: int) -> Array:
-        total: Array = sum(products[fold] for fold in folds if fold not in left_out)
-        return total
+        return sum(products[fold] for fold in folds if fold not in left_out)
 
     @functools.cache
     def path(*pair: int) -> list[Array]:
@@ -290,8 +289,7 @@ def refitted(rows: Array, included: NDArray[np.bool_], targets: Array, others: A
     products.reshape(len(included), -1)[:, :: products.shape[1] + 1] += penalty
     weights = flipped @ np.linalg.solve(products, y) if wide else np.linalg.solve(products, flipped @ y)
     weights = weights[..., 0] / spread
-    outputs: Array = weights @ others.T + (centre - np.einsum("sd,sd->s", mean, weights))[:, None]
-    return outputs
+    return weights @ others.T + (centre - np.einsum("sd,sd->s", mean, weights))[:, None]
 
 
 # ---- fitted on all rows ----------------------------------------------------------------------------------------------
@@ -324,8 +322,7 @@ class Fit:
         logits = (rows - self.mean) / self.scale @ self.weights + self.bias
         if len(self.classes) == 2:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        probabilities: Array = softmax(logits, axis=1)
-        return probabilities
+        return softmax(logits, axis=1)
 
     def pipeline(self, kind: str) -> Any:
         """Return a fitted `Pipeline` for scores, classes or labels."""

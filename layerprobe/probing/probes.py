@@ -77,8 +77,7 @@ class Fitted:
     @property
     def usual_penalties(self) -> Array:
         """Median penalties over foldings and folds, (labels,)."""
-        median: Array = np.quantile(self.penalties, 0.5, axis=(0, 1), method="lower")
-        return median
+        return np.quantile(self.penalties, 0.5, axis=(0, 1), method="lower")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -226,8 +225,7 @@ class Problem:
         if self.kind != "labels":
             return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
         psi = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
-        influences: Array = 100 * np.mean(psi, axis=0)
-        return influences
+        return 100 * np.mean(psi, axis=0)
 
     def evaluated(self, fitted: Fitted) -> tuple[list[dict[str, float]], Array]:
         """Return the metrics x 100 by folding, see `scores`, and (n,) influences of the items on the primary one."""

@@ -456,8 +456,7 @@ def _weights(problem: Problem, stack: Array, items: NDArray[np.intp]) -> Array:
         fit = min(solved(train, width, PENALTIES[1::2]), key=lambda tried: np.vdot(tried, check @ tried))
         by_layer = stack[:, held_out] @ fit[:width]
         logits = _fitted_logits(by_layer.reshape(len(stack), -1).T, (numbers[held_out] - fit[width]).ravel(), logits)
-    weights: Array = softmax(logits)
-    return weights
+    return softmax(logits)
 
 
 def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:
@@ -470,5 +469,4 @@ def _fitted_logits(by_layer: Array, targets: Array, logits: Array) -> Array:
         slope = 2 * (products @ weights - pull) / size
         return float(value), weights * (slope - weights @ slope)
 
-    fitted: Array = minimize(loss, logits, jac=True, method="L-BFGS-B").x
-    return fitted
+    return minimize(loss, logits, jac=True, method="L-BFGS-B").x

@@ -137,8 +137,7 @@ def as_groups(given: object, n: int) -> Folds | None:
     if values.ndim != 1 or len(values) != n:
         raise MisalignedSamplesError(f"expected a group for each of the {n:,} rows, got {values.shape}")
     check_present(values, name="a group")
-    numbers: Folds = np.unique(values, return_inverse=True)[1]
-    return numbers
+    return np.unique(values, return_inverse=True)[1]
 
 
 def _labels(values: NDArray[Any], kind: TargetKind | None) -> Problem:
@@ -260,8 +259,7 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
     with open_parquet(path) as file:
         names = [f.name for f in pq.read_schema(file) if not pa.types.is_nested(f.type)]
         file.seek(0)
-        columns: dict[str, Sequence[Any]] = pq.read_table(file, columns=names).to_pydict()
-        return columns
+        return pq.read_table(file, columns=names).to_pydict()
 
 
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
@@ -378,7 +376,6 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
 
     def read(rows: Rows) -> NDArray[Any]:
         first, *second = (layer.rows(side[rows]) for side in sides)
-        features: NDArray[Any] = probe.features(first, second[0] if second else None)
-        return features
+        return probe.features(first, second[0] if second else None)
 
     return Layer(name=layer.name, shape=(len(sides[0]), read(slice(0, 1)).shape[1]), read=read)

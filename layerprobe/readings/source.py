@@ -81,8 +81,7 @@ class Source:
     def copies(self, layer: int) -> NDArray[np.float32]:
         """Return (view, text, feature) embeddings of altered copies at one layer; all layers may not fit in memory."""
         embedded, rows = self._copies
-        stacked: NDArray[np.float32] = embedded.measured(layer)[rows]
-        return stacked
+        return embedded.measured(layer)[rows]
 
     @property
     def first_copied_layer(self) -> int:

@@ -95,8 +95,7 @@ class Explored:
 def items_of(result: Any) -> Explored | None:
     """Return the items of a result; None if it has none."""
     source = getattr(result, "item_source", None)
-    explored: Explored | None = None if source is None else source.explored()
-    return explored
+    return None if source is None else source.explored()
 
 
 def page_data(explored: Explored, look: Any) -> dict[str, Any]:

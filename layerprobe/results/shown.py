@@ -191,8 +191,7 @@ class LeavesOut:
     def as_plain(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values in their JSON form."""
         first, last = self.first_layer, self.collapsed
-        nulls: dict[str, Any] = _changed(values, self.by_layer, lambda v: mask_left_out(range(first, len(v) - last), v))
-        return nulls
+        return _changed(values, self.by_layer, lambda v: mask_left_out(range(first, len(v) - last), v))
 
     @classmethod
     def class_of(cls, data: dict[str, Any]) -> tuple[type, dict[str, Any]]:

@@ -110,8 +110,7 @@ def ridge_probe(train: Array, targets: Array, features: Array) -> Array:
     mean, spread = train.mean(axis=0), train.std(axis=0)
     spread[spread <= np.finfo(np.float32).eps * np.abs(mean)] = 1.0  # a constant feature
     model = RidgeCV(alphas=PENALTIES).fit((train - mean) / spread, targets)
-    outputs: Array = model.predict((features - mean) / spread)
-    return outputs
+    return model.predict((features - mean) / spread)
 
 
 LOGISTIC = Probe(kept="probes", version=PROBE_VERSION, features=logistic_features, fit=logistic_probe)

@@ -114,8 +114,7 @@ class Posterior:
 
     def _chances(self, layers: NDArray[np.intp]) -> Array:
         best = layers[self.draws[:, layers].argmax(axis=1)]
-        shares: Array = np.bincount(best, minlength=len(self.means)) / len(self.draws)
-        return shares
+        return np.bincount(best, minlength=len(self.means)) / len(self.draws)
 
     def chances_within(self, tolerance: float) -> Array:
         """Return the (layers,) chances to be within the tolerance, in points, of the best."""
@@ -134,8 +133,7 @@ class Posterior:
         apart = apart * ~np.isin(np.arange(len(self.means)), self.tested)
         highest = (f[:, self.choices].max(axis=1, keepdims=True) for f in (self.draws, self.draws + apart))
         most, wide = (np.quantile(top - self.draws, level, axis=0, method="inverted_cdf") for top in highest)
-        points: Array = np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
-        return points
+        return np.where(most <= tolerance, most, np.maximum(most, wide)).clip(min=0)
 
     def candidates(self, level: float, layers: NDArray[np.intp] | None = None) -> tuple[int, ...]:
         """Return the smallest set of the given layers, or of all choices, with the best one at the level, ascending."""
@@ -305,8 +303,7 @@ def _outlier_odds(roots: NDArray[np.floating], white: Array, log_weights: Array)
     precision = np.einsum("gij,gij->gj", inverse, inverse)
     z = np.einsum("gij,gi->gj", inverse, white) / np.sqrt(precision)
     logs = log_weights[:, None] + log_ndtr(-z) + z**2 / 2 + np.log(2 * np.pi / precision) / 2
-    odds: list[float] = (_LOG_OUTLIER + logsumexp(logs, axis=0) - logsumexp(log_weights)).tolist()
-    return odds
+    return (_LOG_OUTLIER + logsumexp(logs, axis=0) - logsumexp(log_weights)).tolist()
 
 
 def _averaged(evidence: Evidence, parts: Mapping[frozenset[int], Posterior], weights: Array) -> Posterior:
@@ -476,8 +473,7 @@ def _places(evidence: Evidence) -> Array:
 
 def _matern(distance: Array) -> Array:
     scaled = np.sqrt(3) * distance
-    correlation: Array = (1 + scaled) * np.exp(-scaled)
-    return correlation
+    return (1 + scaled) * np.exp(-scaled)
 
 
 @lru_cache

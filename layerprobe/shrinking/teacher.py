@@ -79,8 +79,7 @@ def embedded(
 
 def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:
     """Pool the (text, token, feature) states of a batch to (text, feature)."""
-    pooled: Vectors = pool(states, batch["attention_mask"], pooling).float().cpu().numpy()
-    return pooled
+    return pool(states, batch["attention_mask"], pooling).float().cpu().numpy()
 
 
 def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
@@ -92,8 +91,7 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
 
         def one(batch: Batch) -> Vectors:
             if graph is not None:
-                last_layer: Vectors = graph.run(batch)[-1]
-                return last_layer
+                return graph.run(batch)[-1]
             with encoder.precision():
                 states = last(batch)
             return vectors(states, batch, how.pooling)
@@ -270,8 +268,7 @@ def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
     ours, theirs = (_similarities(embeddings)[others].reshape(n, n - 1) for embeddings in (outputs, gold))
     ours, theirs = (similarities - similarities.mean(axis=1, keepdims=True) for similarities in (ours, theirs))
     scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
-    by_text: Array = np.divide((ours * theirs).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
-    return by_text
+    return np.divide((ours * theirs).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
 
 
 def agreement(outputs: NDArray[Any], gold: NDArray[Any]) -> float:
@@ -288,14 +285,12 @@ def shared_neighbours(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
 
 def _similarities(embeddings: NDArray[Any]) -> Array:
     units = unit_rows(np.asarray(embeddings, dtype=np.float64), name="an embedding")
-    similarities: Array = units @ units.T
-    return similarities
+    return units @ units.T
 
 
 def _nearest(similarities: Array, k: int) -> NDArray[np.intp]:
     np.fill_diagonal(similarities, -np.inf)
-    nearest: NDArray[np.intp] = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
-    return nearest
+    return np.argpartition(-similarities, k - 1, axis=1)[:, :k]
 
 
 def _scores(outputs: Array, gold: NDArray[Any]) -> dict[str, float]:

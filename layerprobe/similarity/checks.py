@@ -121,8 +121,7 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
 def varying(layer: Array, centred: Array, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
     """Return which features vary by more than the rounding of a layer's stored dtype."""
     floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), dtype)
-    varies: NDArray[np.bool_] = np.abs(centred).max(axis=0) > floor
-    return varies
+    return np.abs(centred).max(axis=0) > floor
 
 
 def unit_rows(matrix: Array, *, name: str) -> Array:
@@ -135,8 +134,7 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
         raise DegenerateLayerError(
             f"{name} {what} in row {row}, expected embeddings with a direction: remove texts without tokens"
         )
-    units: Array = matrix / norms
-    return units
+    return matrix / norms
 
 
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
@@ -147,8 +145,7 @@ def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> A
     spacing = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     # float16 is a storage format here: the sums were made in float32.
     sums = min(spacing, float(np.finfo(np.float32).eps)) * root_mean_square
-    floor: Array = NOISE * (max(spacing, float(np.finfo(np.float64).eps)) * largest + sums)
-    return floor
+    return NOISE * (max(spacing, float(np.finfo(np.float64).eps)) * largest + sums)
 
 
 def constant_layer(n: int, *, name: str) -> str:

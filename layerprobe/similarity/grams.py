@@ -338,14 +338,12 @@ def _linear() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
 
 
 def _without_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
-    products: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
-    return products
+    return torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
 
 
 def _with_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
     products: Any = torch.nn.functional.linear(left.to_mkldnn(), right, bias)
-    dense: Tensor = products.to_dense()
-    return dense
+    return products.to_dense()
 
 
 ROUNDING = 32

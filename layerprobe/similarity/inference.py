@@ -230,8 +230,7 @@ def covariance(errors: Sequence[Spread]) -> Array:
     scale = np.array([error.standard_error for error in errors])
     correlations = units @ units.T
     np.fill_diagonal(correlations, 1.0)
-    scaled: Array = correlations * np.outer(scale, scale)
-    return scaled
+    return correlations * np.outer(scale, scale)
 
 
 def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
@@ -313,5 +312,4 @@ def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
     if labels.shape != (n,):
         raise DataError(f"expected a group for each of {n} samples, got an array of shape {labels.shape}")
     check_present(labels, name="a group")
-    numbers: NDArray[np.intp] = np.unique(labels, return_inverse=True)[1]
-    return numbers
+    return np.unique(labels, return_inverse=True)[1]

@@ -142,8 +142,7 @@ def zscored(X: ArrayLike, *, name: str) -> Array:
     """Return the centred features divided by their standard deviations, without features that vary only by rounding."""
     centred = centred_layer(X, name=name)
     features = centred[:, varying(finite_matrix(X, name=name), centred, as_array(X, name=name).dtype)]
-    scores: Array = features / features.std(axis=0)
-    return scores
+    return features / features.std(axis=0)
 
 
 def _prepared(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Any:

@@ -181,8 +181,7 @@ def _nearest(units: Array, start: int, neighbours: int) -> Pairs:
     rows = np.arange(start, start + len(cosines))
     cosines[rows - start, rows] = -np.inf
     nearest = np.sort(np.argpartition(cosines, -neighbours, axis=1)[:, -neighbours:], axis=1)
-    pairs: Pairs = (rows[:, None] * len(units) + nearest).ravel()
-    return pairs
+    return (rows[:, None] * len(units) + nearest).ravel()
 
 
 QUARTER_CIRCLE = 8 / (3 * math.pi)
@@ -226,8 +225,7 @@ class Procrustes(LayerMeasure[Array]):
         centred = centred_layer(layer, name=name)
         # Products with another layer have the same singular values for any rotation: X = R^T Q^T, and R^T is enough.
         columns = centred if centred.shape[1] <= len(centred) else np.linalg.qr(centred.T).R.T
-        shape: Array = columns / np.linalg.norm(columns)
-        return shape
+        return columns / np.linalg.norm(columns)
 
     def compare(self, first: Array, second: Array) -> float:
         """Return the sum of singular values of X^T Y."""
@@ -335,5 +333,4 @@ def principal_subspace(X: ArrayLike, *, name: str, variance: float) -> Array:
     left, scales, _ = np.linalg.svd(centred_layer(X, name=name), full_matrices=False)
     rank = int((scales > RANK * scales[0]).sum())
     shares = np.cumsum((scales / scales[0]) ** 2)
-    basis: Array = left[:, : min(rank, int(np.searchsorted(shares, variance * shares[-1])) + 1)]
-    return basis
+    return left[:, : min(rank, int(np.searchsorted(shares, variance * shares[-1])) + 1)]

@@ -66,8 +66,7 @@ class LayerSums:
     def parts(self) -> Array:
         """(n,) shares of the samples in <A, A>: they add up to 1."""
         assert self.per_sample is not None
-        shares: Array = self.per_sample / self.inner
-        return shares
+        return self.per_sample / self.inner
 
     @property
     def biased(self) -> float:
@@ -112,8 +111,7 @@ class Sums:
             first, second = (np.stack([layer.diagonal for layer in layers]) for layers in (self.rows, self.columns))
             n = first.shape[1]
             inner = inner + (1 - 2 / n) * first @ second.T + np.outer(first.sum(axis=1), second.sum(axis=1)) / n**2
-        values: Array = inner / np.outer(*norms)
-        return values
+        return inner / np.outer(*norms)
 
     def influence(self, at: tuple[int, int]) -> Array:
         """Return the (n,) influence of every sample on the debiased CKA of layers at[0] and at[1] of the two models.
@@ -127,8 +125,7 @@ class Sums:
         theta = self.inner[at] / norms
         shares = first.parts + second.parts
         assert self.per_sample is not None
-        psi: Array = len(shares) * (2 * self.per_sample[at].astype(np.float64) / norms - theta * shares)
-        return psi
+        return len(shares) * (2 * self.per_sample[at].astype(np.float64) / norms - theta * shares)
 
     def norm_influence(self, at: tuple[int, int]) -> Array:
         """Return the (n,) influence, with mean 0, of every sample on (<A, A> + <B, B>) / 2 for A and B with norm 1.
@@ -136,8 +133,7 @@ class Sums:
         The influence on <A, B> - x (<A, A> + <B, B>) / 2, for any x instead of theta, is psi - (x - theta) times it.
         """
         shares = self.rows[at[0]].parts + self.columns[at[1]].parts
-        centred: Array = len(shares) * shares - 2
-        return centred
+        return len(shares) * shares - 2
 
     def pair_variance(self, at: tuple[int, int]) -> float:
         """Return the part of the variance of the debiased CKA of two layers that comes from pairs of samples.

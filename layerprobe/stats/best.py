@@ -193,5 +193,4 @@ def _drawn_errors(covariance: Array, freedom: float) -> Array:
     values, vectors = np.linalg.eigh(covariance)
     rng = np.random.default_rng(0)
     errors = rng.standard_normal((DRAWS, len(values))) * np.sqrt(np.maximum(values, 0)) @ vectors.T
-    drawn: Array = errors / np.sqrt(rng.chisquare(freedom, (DRAWS, 1)) / freedom)
-    return drawn
+    return errors / np.sqrt(rng.chisquare(freedom, (DRAWS, 1)) / freedom)

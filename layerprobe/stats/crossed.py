@@ -97,8 +97,7 @@ def joined(*sides: Numbers) -> Numbers:
     size = max(int(side.max()) for side in sides) + 1
     first, second = np.tile(sides[0], len(sides)), np.concatenate(sides)
     graph = sparse.coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
-    components: Numbers = np.unique(connected_components(graph, directed=False)[1][sides[0]], return_inverse=True)[1]
-    return components
+    return np.unique(connected_components(graph, directed=False)[1][sides[0]], return_inverse=True)[1]
 
 
 def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
@@ -128,8 +127,7 @@ def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
         return plain
     more = links.products(psi) / n**2 * units / (units - 1) - plain
     values, vectors = np.linalg.eigh((more + more.T) / 2)
-    raised: Array = plain + (vectors * np.maximum(values, 0)) @ vectors.T
-    return raised
+    return plain + (vectors * np.maximum(values, 0)) @ vectors.T
 
 
 def square_root(covariance: Array) -> Array:
@@ -138,8 +136,7 @@ def square_root(covariance: Array) -> Array:
     It exists where duplicates leave no Cholesky factor, and rounding does not flip it as it flips eigenvectors.
     """
     values, vectors = np.linalg.eigh(covariance)
-    root: Array = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
-    return root
+    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :] @ np.swapaxes(vectors, -1, -2)
 
 
 POOLED_ITEMS = 200
@@ -174,8 +171,7 @@ def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -
         alike = np.where(common, weight * alike + (1 - weight) * max(alike[common].mean(), 0.0), alike)
     pooled = np.where(measured, weight * variances + (1 - weight) * variances[measured].mean(), 0.0)
     wider = float(stats.t.ppf(0.975, max(units - 1, 1)) / stats.norm.ppf(0.975))
-    scaled: Array = alike * np.outer(wider * np.sqrt(pooled), wider * np.sqrt(pooled))
-    return scaled
+    return alike * np.outer(wider * np.sqrt(pooled), wider * np.sqrt(pooled))
 
 
 def item_units(n: int, links: Links | None) -> float:

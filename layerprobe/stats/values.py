@@ -330,8 +330,7 @@ class ItemInfluences:
     @property
     def rows(self) -> NDArray[np.float64]:
         """(scores, n) influences, in points."""
-        rows: NDArray[np.float64] = self.scale * self._read(self.influences, "<f2").astype("f8")
-        return rows
+        return self.scale * self._read(self.influences, "<f2").astype("f8")
 
     @property
     def links(self) -> Links | None:

@@ -118,8 +118,7 @@ def outputs_of_layer(values: Layer, rows: RowsOf, task: Task, items: Items) -> A
     probe = learning.probe
     train = task.examples("train")
     fitted = probe.features(*sides_of(values, rows, train))
-    probed: Array = probe.fit(fitted, np.array(train.targets), probe.features(u, v))
-    return probed
+    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def sides_of(values: Layer, rows: RowsOf, items: Items) -> tuple[Layer, Layer | None]:

@@ -174,8 +174,7 @@ def places_of(values: Any) -> Array:
         >>> places_of([0.1, 0.9, 0.5, 0.5]).tolist()
         [12.5, 87.5, 50.0, 50.0]
     """
-    ranks: Array = 100 * (stats.rankdata(values) - 0.5) / len(values)
-    return ranks
+    return 100 * (stats.rankdata(values) - 0.5) / len(values)
 
 
 def score_view(task: Task, items: Examples) -> ItemView:
@@ -263,8 +262,7 @@ def probabilities(outputs: Array) -> Array:
     if (outputs >= 0).all() and np.allclose(outputs.sum(axis=1), 1):
         return outputs
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-    shares: Array = powers / powers.sum(axis=1, keepdims=True)
-    return shares
+    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[int]]:

@@ -250,8 +250,7 @@ class Task:
     def split(self, name: TextSplit) -> Items:
         """Return the items of a split, or of all; raise DataError for an unknown name."""
         check_choice(name, TextSplit, name="split")
-        items: Items = self.train.join(self.validation).join(self.test) if name == "all" else getattr(self, name)
-        return items
+        return self.train.join(self.validation).join(self.test) if name == "all" else getattr(self, name)
 
     def examples(self, name: TextSplit) -> Examples:
         """Return the items of a split, or all, as texts or pairs with a number each; DataError for other kinds."""
@@ -457,8 +456,7 @@ def _columns(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(","))
     parts = [str(part) if type(part) is int else part for part in from_dict(tuple[Any, ...], value)]
-    columns: tuple[str, ...] = from_dict(tuple[str, ...], parts)
-    return columns
+    return from_dict(tuple[str, ...], parts)
 
 
 COLUMNS = Reader(_columns, "a text such as s1,s2,score or a list of names or numbers")

@@ -87,8 +87,7 @@ def published_rules(readings: Mapping[str, Reading]) -> list[Rule]:
         def layers(losses: Array) -> NDArray[np.intp]:
             middle = max((losses.shape[-1] - 1) // 2, 1)
             first, stop = ((losses.shape[-1] - 1) // 2 + 1, None) if half else (1, middle + 1)
-            chosen: NDArray[np.intp] = first + losses[..., first:stop].argmin(axis=-1)
-            return chosen
+            return first + losses[..., first:stop].argmin(axis=-1)
 
         return ReadingPredictor(name="contrastive loss", layers=layers)
 
@@ -386,8 +385,7 @@ def expanded(level: float, clusters: int) -> float:
 
 def ratio(above: Array, below: Array) -> Array:
     """Return above / below, NaN if undefined."""
-    ratios: Array = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
-    return ratios
+    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
 
 def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Array:
@@ -399,8 +397,7 @@ def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Arra
     ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
     part = totals[:, -1:] * share
     low, high = (totals >= part - ROUNDING).argmax(axis=1), (totals > part + ROUNDING).argmax(axis=1)
-    quantiles: Array = np.where(totals[:, -1] > 0, (ordered[low] + ordered[high]) / 2, np.nan)
-    return quantiles
+    return np.where(totals[:, -1] > 0, (ordered[low] + ordered[high]) / 2, np.nan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -418,8 +415,7 @@ class Redraws:
 
     def total(self, values: Iterable[float] | Array) -> Array:
         """Return the sum of (models,) values, each as often as its model counts, (draws,)."""
-        totals: Array = self.counts @ np.asarray(values if isinstance(values, np.ndarray) else list(values))
-        return totals
+        return self.counts @ np.asarray(values if isinstance(values, np.ndarray) else list(values))
 
     def score(self, above: Array, below: Array) -> Statistic | None:
         """Return the score of (draws,) ratios, see `statistic`."""

@@ -218,8 +218,7 @@ def item_errors(runs: Mapping[RunName, ItemOutputs], kind: str, examples: Items)
 
     def mean_of_pairs(pairs: NDArray[np.bool_]) -> Array:
         """Return the mean covariance of some pairs of runs of two layers, (layers, layers)."""
-        mean: Array = (of_layer @ (whole * pairs) @ of_layer.T) / (of_layer @ pairs @ of_layer.T)
-        return mean
+        return (of_layer @ (whole * pairs) @ of_layer.T) / (of_layer @ pairs @ of_layer.T)
 
     same_seed = mean_of_pairs(same)
     common = same_seed if same.all() else mean_of_pairs(~same)

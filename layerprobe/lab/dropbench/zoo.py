@@ -262,20 +262,17 @@ def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
 
 def chances_of_best(tuned: TunedLayers) -> Array:
     """Return how often each layer is the best when the mean test scores are redrawn within their errors, (layers,)."""
-    shares: Array = np.bincount(_redrawn_means(tuned).argmax(axis=1), minlength=tuned.n_layers) / DRAWS
-    return shares
+    return np.bincount(_redrawn_means(tuned).argmax(axis=1), minlength=tuned.n_layers) / DRAWS
 
 
 def chances_within(tuned: TunedLayers, tolerance: float = MARGIN) -> Array:
     """Return how often each layer is within the tolerance of the best when mean test scores are redrawn, (layers,)."""
     drawn = _redrawn_means(tuned)
-    shares: Array = (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
-    return shares
+    return (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
 
 
 def _redrawn_means(tuned: TunedLayers) -> Array:
-    means: Array = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
-    return means
+    return np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
 
 
 def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
@@ -292,8 +289,7 @@ def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
     first, second = tuned.halves or (tuned.validation, tuned.test)
     chosen_by = [(first, second), (second, first)] if tuned.halves else [(first, second)]
     below = [_below_chosen(np.array(choosing), np.array(scoring), seeds) for choosing, scoring in chosen_by]
-    differences: Array = np.mean(below, axis=0)
-    return differences
+    return np.mean(below, axis=0)
 
 
 def distances(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
@@ -303,8 +299,7 @@ def distances(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
     """
     test = np.array(tuned.test)
     means = test.mean(axis=1) if seeds is None else test[:, list(seeds)].mean(axis=1)
-    below: Array = means.max() - means
-    return below
+    return means.max() - means
 
 
 def item_variance(tuned: TunedLayers, first: int, second: int) -> float | None:
@@ -344,8 +339,7 @@ def _below_chosen(choosing: Array, scoring: Array, seeds: Sequence[int] | None) 
     n_seeds = scoring.shape[1]
     others = [np.delete(choosing, seed, axis=1) if n_seeds > 1 else choosing for seed in range(n_seeds)]
     chosen = np.array([scoring[scores.sum(axis=1).argmax(), seed] for seed, scores in enumerate(others)])
-    below: Array = (chosen - scoring).mean(axis=1)
-    return below
+    return (chosen - scoring).mean(axis=1)
 
 
 def _noise(tuned: TunedLayers, best: int, last: int) -> tuple[float | None, float]:

@@ -184,8 +184,7 @@ def _trained(texts: Sequence[str], letters: Sequence[str], first: Sequence[str],
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    vocabulary: dict[str, int] = tokenizer.get_vocab()
-    return vocabulary
+    return tokenizer.get_vocab()
 
 
 def _word_piece(vocabulary: dict[str, int]) -> Tokenizer:
