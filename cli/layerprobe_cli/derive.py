@@ -16,15 +16,14 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 from typer.models import ArgumentInfo, ParameterInfo
 
 from layerprobe.errors import LayerProbeError, MissingPackageError
 
-S = TypeVar("S")
 HELP_ALL = "help_all"
 PANELS = (
     *("", "Data", "Comparison", "Prediction", "Retrieval", "Probing", "Size", "Fine-tuning", "Search", "Training"),
@@ -34,43 +33,17 @@ PANELS = (
 LAST = "report", "plotly", "json", "quiet", "traceback"
 Parameters = dict[str, tuple[Any, Any]]
 """Annotation and default of options by name, for Typer."""
-_SAME: Any = object()
 
 
-@dataclasses.dataclass(frozen=True)
-class Changed:
-    """A field with another option, type or default on the command line."""
-
-    field: Any
-    about: Any
-    """`typer.Option` or `typer.Argument`; without a help, the text of the field is the help."""
-    kind: Any = _SAME
-    default: Any = _SAME
-
-
-def names(settings: type[S], fields: Callable[[S], tuple[object, ...]]) -> list[Any]:
-    """Return the names of the fields that a function lists.
-
-    Examples:
-        >>> from layerprobe.finetuning.values import Protocol
-        >>> names(Protocol, lambda protocol: (protocol.epochs, protocol.lora))
-        ['epochs', 'lora']
-    """
-    return [*fields(_stand_in(settings))]
-
-
-def _stand_in(settings: type) -> Any:
-    """Return an object whose fields are their own names."""
-    return types.SimpleNamespace(**{field.name: field.name for field in dataclasses.fields(settings)})
-
-
-class Group(Generic[S]):
+class Group:
     """Fields of a settings class as options, for `Annotated`.
 
     Args:
         panel: Panel of the help for options that name no other.
         settings: The class.
-        changed: Function of the settings: the fields that differ on the command line.
+        changed: `typer.Option` or `typer.Argument` of fields that differ on the command line, by name; `Annotated` for
+            another type. Without a help, the text of the field is the help.
+        defaults: Other defaults on the command line, by name of the field.
         only: Names of the fields that are options; by default all. The others keep their defaults.
         without: Names of fields that are not options.
         make: Function of the values of all options; by default the class.
@@ -80,17 +53,17 @@ class Group(Generic[S]):
     def __init__(
         self,
         panel: str,
-        settings: type[S],
-        changed: Callable[[S], tuple[Changed, ...]] = lambda _: (),
+        settings: type,
+        changed: Mapping[str, Any] | None = None,
         *,
-        only: Sequence[str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        only: Sequence[str] = (),
         without: Sequence[str] = (),
         make: Callable[..., Any] | None = None,
         **further: Any,
     ) -> None:
-        self.panel, self.settings, self.changed = panel, settings, changed
-        self.make = make or settings
-        self.further = further
+        self.panel, self.settings, self.changed = panel, settings, changed or {}
+        self.make, self.further, self.defaults = make or settings, further, _defaults(settings) | {**(defaults or {})}
         self.fields = [name for name in only or _defaults(settings) if name not in without]
 
     def made(self, **values: Any) -> Any:
@@ -103,18 +76,14 @@ class Group(Generic[S]):
     @property
     def options(self) -> Parameters:
         """The options, for Typer."""
-        hints = typing.get_type_hints(self.settings)
-        defaults = _defaults(self.settings)
-        options: Parameters = {}
-        changed = {one.field: one for one in self.changed(_stand_in(self.settings))}
+        hints, options = typing.get_type_hints(self.settings), Parameters()
         for name in self.fields:
-            one = changed.get(name, Changed(name, typer.Option()))
-            kind = hints[name] if one.kind is _SAME else one.kind
-            default = defaults[name] if one.default is _SAME else one.default
+            about, default = self.changed.get(name, typer.Option()), self.defaults[name]
+            kind, about = typing.get_args(about) or (hints[name], about)
             if "tuple" in str(kind):  # numbers or names, which the settings take as a text
                 kind, default = str | None, ",".join(map(str, default)) if default else None
             text = functools.partial(field_text, self.settings, name)
-            options[name] = _declared(name, kind, default, one.about, text, self.panel), default
+            options[name] = _declared(name, kind, default, about, text, self.panel), default
         parameters = inspect.signature(self.make).parameters
         for name, hint in self.further.items():
             default = parameters[name].default if name in parameters else None

@@ -27,7 +27,7 @@ from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings, TextSplit
-from layerprobe_cli.derive import Changed, Group, complete, field_text, names, option, usage
+from layerprobe_cli.derive import Group, complete, field_text, option, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.identity import Resolved
@@ -63,38 +63,13 @@ def _no_file(model: str) -> str:
 _CACHE: dict[str, Any] = {"envvar": "LAYERPROBE_CACHE", "show_default": False}
 
 
-EXPORTED = names(
-    Model,
-    lambda model: (
-        model.pooling,
-        model.max_length,
-        model.prompt,
-        model.random_init,
-        model.end_token,
-        model.blocks,
-    ),
-)
-LOADING = names(
-    Model,
-    lambda model: (
-        model.display_name,
-        model.random_init,
-        model.dtype,
-        model.device,
-        model.attn,
-        model.trust_remote_code,
-        model.end_token,
-        model.blocks,
-    ),
-)
-EMBEDDING = [
-    *LOADING,
-    *names(Model, lambda model: (model.pooling, model.max_length, model.prompt, model.batch_tokens, model.cache_dir)),
-]
-EXTRACTION = [*EMBEDDING, *names(Model, lambda model: (model.norm, model.backend, model.store_dtype))]
+EXPORTED = ("pooling", "max_length", "prompt", "random_init", "end_token", "blocks")
+LOADING = ("display_name", "random_init", "dtype", "device", "attn", "trust_remote_code", "end_token", "blocks")
+EMBEDDING = (*LOADING, "pooling", "max_length", "prompt", "batch_tokens", "cache_dir")
+EXTRACTION = (*EMBEDDING, "norm", "backend", "store_dtype")
 
 
-def model_group(fields: Sequence[str], argument: Any = None) -> Group[Model]:
+def model_group(fields: Sequence[str], argument: Any = None) -> Group:
     """Return a model, declared by an argument, and some of its fields as options."""
     argument = argument or typer.Argument(metavar="MODEL", callback=_no_file)
     backend = typer.Option(
@@ -105,17 +80,18 @@ def model_group(fields: Sequence[str], argument: Any = None) -> Group[Model]:
     return Group(
         "Model",
         Model,
-        lambda model: (
-            Changed(model.name, argument, kind=str, default=inspect.Parameter.empty),
-            Changed(model.display_name, typer.Option("--name")),
-            Changed(model.random_init, typer.Option(metavar="SEED")),
-            Changed(model.blocks, typer.Option("--keep-blocks", metavar="BLOCKS")),
-            Changed(model.dtype, typer.Option(), kind=Literal["auto", "float32", "bfloat16", "float16"]),
-            Changed(model.cache_dir, option("Machine", **_CACHE)),
-            Changed(model.norm, typer.Option(), kind=Literal["final", "raw"]),
-            Changed(model.backend, backend),
-        ),
-        only=[*names(Model, lambda model: (model.name,)), *fields],
+        {
+            "name": Annotated[str, argument],
+            "display_name": typer.Option("--name"),
+            "random_init": typer.Option(metavar="SEED"),
+            "blocks": typer.Option("--keep-blocks", metavar="BLOCKS"),
+            "dtype": Annotated[Literal["auto", "float32", "bfloat16", "float16"], typer.Option()],
+            "cache_dir": option("Machine", **_CACHE),
+            "norm": Annotated[Literal["final", "raw"], typer.Option()],
+            "backend": backend,
+        },
+        defaults={"name": inspect.Parameter.empty},
+        only=["name", *fields],
     )
 
 
@@ -196,7 +172,7 @@ _FORMAT = Annotated[
         "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=, By default by its ending.",
     ),
 ]
-_IN_FORMAT = names(TaskSettings, lambda task: (task.delimiter, task.encoding, task.decimal, task.quotes, task.header))
+_IN_FORMAT = ("delimiter", "encoding", "decimal", "quotes", "header")
 TASK = [field.name for field in dataclasses.fields(TaskSettings) if field.name not in _IN_FORMAT] + ["file_format"]
 READ = TASK[1:]
 """Options for reading data, without the source."""
@@ -244,7 +220,7 @@ _SEVERAL = (
 )
 
 
-def _data_group(make: Callable[..., Any], *, several: bool = False, **further: Any) -> Group[TaskSettings]:
+def _data_group(make: Callable[..., Any], *, several: bool = False, **further: Any) -> Group:
     source = typer.Option("--task", "-t", help=_SEVERAL if several else None)
     kind = typer.Option(
         metavar="KIND",
@@ -254,13 +230,14 @@ def _data_group(make: Callable[..., Any], *, several: bool = False, **further: A
     return Group(
         "Data",
         TaskSettings,
-        lambda task: (
-            Changed(task.source, source, kind=list[str] | None if several else str | None, default=None),
-            Changed(task.kind, kind),
-            Changed(task.score_range, typer.Option(metavar="LOW,HIGH")),
-            Changed(task.validation, typer.Option(metavar="FILE")),
-            Changed(task.test, typer.Option(metavar="FILE")),
-        ),
+        {
+            "source": Annotated[list[str] | None if several else str | None, source],
+            "kind": kind,
+            "score_range": typer.Option(metavar="LOW,HIGH"),
+            "validation": typer.Option(metavar="FILE"),
+            "test": typer.Option(metavar="FILE"),
+        },
+        defaults={"source": None},
         without=_IN_FORMAT,
         make=make,
         file_format=_FORMAT,
@@ -329,10 +306,7 @@ class Texts:
         return getattr(data, "group_of", None)
 
 
-_OF_TEXTS = {
-    "file_format",
-    *names(TaskSettings, lambda task: (task.source, task.columns, task.skip_empty, task.skip_broken)),
-}
+_OF_TEXTS = {"source", "columns", "skip_empty", "skip_broken", "file_format"}
 """Options of a task that apply to texts without scores, too."""
 
 
@@ -435,7 +409,7 @@ class _Similarity:
 
 Similarity = Annotated[
     _Similarity,
-    Group("Comparison", _Similarity, lambda options: (Changed(options.bandwidth, typer.Option(min=1e-6, max=1e6)),)),
+    Group("Comparison", _Similarity, {"bandwidth": typer.Option(min=1e-6, max=1e6)}),
 ]
 
 
@@ -454,22 +428,13 @@ Tuning = Annotated[
     Group(
         "Fine-tuning",
         Protocol,
-        lambda protocol: (
-            Changed(protocol.learning_rate, _RATE, kind=float | None, default=None),
-            Changed(protocol.lora, _LORA),
-            Changed(protocol.lora_modules, typer.Option(metavar="NAMES")),
-        ),
-        without=names(
-            Protocol,
-            lambda protocol: (
-                protocol.max_length,
-                protocol.pooling,
-                protocol.dropout,
-                protocol.evaluations,
-                protocol.kept_epoch,
-                protocol.positive_share,
-            ),
-        ),
+        {
+            "learning_rate": Annotated[float | None, _RATE],
+            "lora": _LORA,
+            "lora_modules": typer.Option(metavar="NAMES"),
+        },
+        defaults={"learning_rate": None},
+        without=("max_length", "pooling", "dropout", "evaluations", "kept_epoch", "positive_share"),
         make=lambda **values: Protocol(**with_rate(values)),
     ),
 ]
@@ -529,12 +494,12 @@ Search = Annotated[
     Group(
         "Search",
         SearchSettings,
-        lambda settings: (
-            Changed(settings.tolerance, typer.Option(metavar="POINTS")),
-            Changed(settings.budget, typer.Option(metavar="SHARE"), kind=str | None),
-            Changed(settings.seeds, option("Fine-tuning", metavar="N")),
-        ),
-        without=names(SearchSettings, lambda settings: (settings.level,)),
+        {
+            "tolerance": typer.Option(metavar="POINTS"),
+            "budget": Annotated[str | None, typer.Option(metavar="SHARE")],
+            "seeds": option("Fine-tuning", metavar="N"),
+        },
+        without=("level",),
     ),
 ]
 AgainstLast = Annotated[

@@ -242,7 +242,7 @@ class TruncatedEncoder(nn.Module):
         if self.reads_input_of_block:
             return next(self.stack.states(self.model, batch, name=self.name))
         with model_errors(self.name, f"a forward pass of the first {self.layer} blocks"):
-            return self.model(**read_by_model(batch)).last_hidden_state  # type: ignore[no-any-return]
+            return self.model(**read_by_model(batch)).last_hidden_state
 
     def check_runs_alone(self) -> None:
         """Raise UnsupportedArchitectureError for layer 0 of a model that does not run without a block."""

@@ -17,7 +17,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.results.conclusion import Fact, Step
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import names, option
+from layerprobe_cli.derive import option
 from layerprobe_cli.shell import Call, Done, PageCall, folder_to_write, replaced
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
 
 def check(
     call: Call,
-    model: Annotated[Model, o.model_group([*o.LOADING, *names(Model, lambda model: (model.norm,))])],
+    model: Annotated[Model, o.model_group([*o.LOADING, "norm"])],
     source: o.TextSource,
 ) -> Done:
     """Check that layerprobe can trust a model.

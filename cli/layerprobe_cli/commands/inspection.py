@@ -18,7 +18,7 @@ from layerprobe.results.table import FILES, stacked
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import Group, complete, names, option, usage
+from layerprobe_cli.derive import Group, complete, option, usage
 from layerprobe_cli.shell import Done, PageCall, below, file_to_write
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from layerprobe.similarity.values import Measure
 
 RETRIEVAL = "retrieval"
-READ_OF_COLLECTIONS = names(
-    TaskSettings,
-    lambda task: (task.source, task.columns, task.kind, task.skip_empty, task.query_prompt, task.document_prompt),
-)
+READ_OF_COLLECTIONS = {"source", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
 """Options that say how queries, documents and judgements are read."""
 
 
@@ -76,7 +73,7 @@ def score(
         raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
     usage(check_tolerance, tolerance)
     searched = ranking is not None or relevant_from is not None
-    unread = call.given(*o.TASK) - {*READ_OF_COLLECTIONS}
+    unread = call.given(*o.TASK) - READ_OF_COLLECTIONS
     if searched:
         call.refuse(unread, "with --ranking and --relevant-from")
     several = len(source) > 1
@@ -289,10 +286,7 @@ _OF_RESULTS = {"name", "others", "level", "json", "quiet", "report", "plotly", "
 def profile(
     call: PageCall,
     model: o.Loading,
-    settings: Annotated[
-        ProfileSettings,
-        Group("Options", ProfileSettings, without=names(ProfileSettings, lambda settings: (settings.training,))),
-    ],
+    settings: Annotated[ProfileSettings, Group("Options", ProfileSettings, without=("training",))],
     other: Annotated[str | None, typer.Argument(metavar="[MODEL2]")] = None,
     layers: Annotated[str, typer.Option(callback=o.checked(o.check_layer_text))] = "all",
     train: bool = False,

@@ -12,7 +12,7 @@ import typer
 from layerprobe.checks import LEVEL, check_seeds
 from layerprobe.lab.pretraining.values import OBJECTIVES, SIZES, AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import Changed, Group, complete, names, option
+from layerprobe_cli.derive import Group, complete, option
 from layerprobe_cli.shell import Call, Done, PageCall, new_folder
 
 if TYPE_CHECKING:
@@ -163,16 +163,13 @@ def adapt(
     return Done(result=adaptation, files={"Folder": out})
 
 
-def _shape(size: EncoderSize) -> tuple[Changed, ...]:
-    def of_size(field: object, *flags: str, default: str = "that of --size", text: str | None = None) -> Changed:
-        return Changed(field, typer.Option(*flags, show_default=default, help=text), kind=int | None, default=None)
-
-    return (
-        of_size(size.n_blocks, "--blocks", text="Blocks."),
-        of_size(size.hidden_size),
-        of_size(size.heads),
-        of_size(size.intermediate_size, default="4 x the hidden size"),
-    )
+_OF_SIZE = Annotated[int | None, typer.Option(show_default="that of --size")]
+_SHAPE = {
+    "n_blocks": Annotated[int | None, typer.Option("--blocks", show_default="that of --size", help="Blocks.")],
+    "hidden_size": _OF_SIZE,
+    "heads": _OF_SIZE,
+    "intermediate_size": Annotated[int | None, typer.Option(show_default="4 x the hidden size")],
+}
 
 
 def _size(size: str = "mini", **shape: int) -> EncoderSize:
@@ -185,6 +182,9 @@ _SIZE = Annotated[
     Literal["tiny", "mini", "small"],
     typer.Option(help="8 blocks of 96 features, 8 of 128, or 12 of 256; all with 4 heads."),
 ]
+Shape = Annotated[
+    EncoderSize, Group("Model", EncoderSize, _SHAPE, defaults=dict.fromkeys(_SHAPE), make=_size, size=_SIZE)
+]
 
 
 _OBJECTIVE = option(
@@ -195,17 +195,12 @@ Training = Annotated[
     Group(
         "Training",
         PretrainingProtocol,
-        lambda protocol: (
-            Changed(protocol.objective, _OBJECTIVE),
-            *(Changed(field, option("Model")) for field in (protocol.generator_size, protocol.dropout)),
-            *(
-                Changed(field, option("Data"))
-                for field in (protocol.vocab_size, protocol.max_length, protocol.packed, protocol.held_out)
-            ),
-        ),
-        without=names(
-            PretrainingProtocol, lambda protocol: (protocol.size, protocol.random_share, protocol.kept_share)
-        ),
+        {
+            "objective": _OBJECTIVE,
+            **dict.fromkeys(("generator_size", "dropout"), option("Model")),
+            **dict.fromkeys(("vocab_size", "max_length", "packed", "held_out"), option("Data")),
+        },
+        without=("size", "random_share", "kept_share"),
     ),
 ]
 
@@ -214,7 +209,9 @@ def pretrain(
     call: Call,
     out: Annotated[Path, typer.Argument(callback=new_folder)],
     corpus: list[str],
-    shape: Annotated[EncoderSize, Group("Model", EncoderSize, _shape, make=_size, size=_SIZE)],
+    shape: Annotated[
+        EncoderSize, Group("Model", EncoderSize, _SHAPE, defaults=dict.fromkeys(_SHAPE), make=_size, size=_SIZE)
+    ],
     protocol: Training,
     column: o.TextColumn = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,

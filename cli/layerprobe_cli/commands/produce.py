@@ -21,20 +21,18 @@ from layerprobe.results.conclusion import Fact, Step, Verdict
 from layerprobe.results.table import named_values
 from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size, read_vocabulary
 from layerprobe.stats.values import TOLERANCE
-from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli import options as o
-from layerprobe_cli.derive import Changed, Group, names, option
+from layerprobe_cli.derive import Group, option
 from layerprobe_cli.shell import Call, Done, PageCall, new_folder, replaced
 
 if TYPE_CHECKING:
     from layerprobe.shrinking.values import Shrunk
 
-READ_OF_TEXTS = {"file_format", *names(TaskSettings, lambda task: (task.columns, task.skip_empty))}
+READ_OF_TEXTS = {"file_format", "columns", "skip_empty"}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
 
 
 _VOCABULARY = typer.Option(metavar="TOKENS", callback=o.checked(read_vocabulary))
-_RATE = typer.Option(help="Peak learning rate of AdamW.")
 
 
 def shrink(
@@ -43,26 +41,19 @@ def shrink(
     source: o.Source,
     settings: Annotated[
         ShrinkSettings,
-        Group(
-            "Size",
-            ShrinkSettings,
-            lambda settings: (
-                Changed(settings.vocabulary, _VOCABULARY, kind=str | None),
-                Changed(settings.front, option("Report")),
-            ),
-        ),
+        Group("Size", ShrinkSettings, {"vocabulary": Annotated[str | None, _VOCABULARY], "front": option("Report")}),
     ],
     protocol: Annotated[
         Protocol,
         Group(
             "Training",
             Protocol,
-            lambda protocol: (
-                Changed(protocol.epochs, typer.Option(), default=TRAINING.epochs),
-                Changed(protocol.learning_rate, _RATE, default=TRAINING.learning_rate),
-                Changed(protocol.batch_size, typer.Option(min=2, help="Texts per step."), default=TRAINING.batch_size),
-            ),
-            only=names(Protocol, lambda protocol: (protocol.epochs, protocol.learning_rate, protocol.batch_size)),
+            {
+                "learning_rate": typer.Option(help="Peak learning rate of AdamW."),
+                "batch_size": typer.Option(min=2, help="Texts per step."),
+            },
+            defaults=dataclasses.asdict(TRAINING),
+            only=("epochs", "learning_rate", "batch_size"),
             make=functools.partial(dataclasses.replace, TRAINING),
         ),
     ],
