@@ -97,7 +97,7 @@ def our_ways(model: Path, backends: Sequence[str], dtypes: Sequence[str]) -> dic
             for dtype in dtypes:
                 asked = Model(str(model), pooling="mean", device="cpu", backend=backend, dtype=dtype, cache_dir=cache)
                 checkpoint = resolve(asked)
-                encoder = load_encoder(checkpoint, device="cpu", dtype=dtype)
+                encoder = load_encoder(checkpoint, device="cpu")
                 try:
                     way = Ours(encoder=encoder, graph=backend_graph(encoder, checkpoint))
                 except ModelError as error:

@@ -796,7 +796,7 @@ def _two_models(n: int, size: Size) -> list[tuple[str, Any]]:
 
 
 def _cka(models: list[tuple[str, Any]], measure: CKA, device: torch.device, level: float | None) -> Callable[[], Any]:
-    return lambda: estimate_cka(models, measures=[measure], level=level, device=str(device))[0].map.values
+    return lambda: np.array(estimate_cka(models, measures=[measure], level=level, device=str(device))[0].map.values)
 
 
 # ---- all of it ---------------------------------------------------------------------------------------------
