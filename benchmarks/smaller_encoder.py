@@ -1,0 +1,199 @@
+"""How much do fewer blocks lose on several test sets, each by itself and all of one metric together?
+
+    python benchmarks/smaller_encoder.py MODEL --data FOLDER --size 6 --seeds 3 [--more 15000] [--epochs 1]
+
+FOLDER holds `stsb/en-{train,dev,test}.csv`, `sick/SICK_{train,trial,test_annotated}.txt`,
+`mrpc/msr-para-{train,val,test}.tsv` and `corpus/{captions,movie_reviews}.en.txt.gz`. `layerprobe shrink` trains the
+model of fewer blocks on the whole model's embeddings of the sets' training texts and `--more` further ones, a quarter
+of them film reviews, the rest captions; no label is read, and no text of a validation or test split. Points lost are
+measured on each test split. Those of the sets that are scored by Spearman's correlation are then averaged: the items of
+each set have their own error, and the seeds are the same for all sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from machine import describe
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
+from layerprobe.encoders.identity import resolve
+from layerprobe.encoders.loading import SharedModel
+from layerprobe.encoders.model import Model
+from layerprobe.finetuning.runs import MODEL
+from layerprobe.metrics.scores import cosine_scores
+from layerprobe.shrinking.points_lost import ScoredOutputs, failing
+from layerprobe.shrinking.run import shrink
+from layerprobe.shrinking.teacher import embedder, tokenized
+from layerprobe.shrinking.values import TRAINING, PointsLost, ShrinkSettings, Shrunk
+from layerprobe.stats.crossed import Links, crossed
+from layerprobe.tasks.cells import plain
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
+
+TOGETHER = ("stsb", "sick")
+"""The sets that are scored by Spearman's correlation."""
+
+
+def tasks_of(data: Path) -> dict[str, Task]:
+    """Return the three sets by name."""
+    sick, mrpc = data / "sick", data / "mrpc"
+    return {
+        "stsb": load_task(
+            data / "stsb" / "en-train.csv", validation=data / "stsb" / "en-dev.csv", test=data / "stsb" / "en-test.csv"
+        ),
+        "sick": load_task(
+            sick / "SICK_train.txt",
+            validation=sick / "SICK_trial.txt",
+            test=sick / "SICK_test_annotated.txt",
+            kind="sts",
+            columns="sentence_A,sentence_B,relatedness_score",
+            format="delimiter=tab,quotes=no",
+        ),
+        "mrpc": load_task(
+            mrpc / "msr-para-train.tsv",
+            validation=mrpc / "msr-para-val.tsv",
+            test=mrpc / "msr-para-test.tsv",
+            kind="paraphrase",
+            format="quotes=no",
+        ),
+    }
+
+
+def spread(texts: Sequence[str], most: int) -> list[str]:
+    """Return at most so many texts at equal distances."""
+    return list(texts[:: max(1, len(texts) // most)][:most]) if most else []
+
+
+def training_texts(tasks: dict[str, Task], corpus: Path, more: int) -> list[str]:
+    """Return the sets' training texts and further ones, without those of a validation or test split."""
+    captions, reviews = (
+        gzip.decompress((corpus / f"{name}.en.txt.gz").read_bytes()).decode().splitlines()
+        for name in ("captions", "movie_reviews")
+    )
+    texts = [text for task in tasks.values() for text in task.texts("train")]
+    texts += spread(captions, more - more // 4) + spread(reviews, more // 4)
+    tested = {plain(text) for task in tasks.values() for split in ("validation", "test") for text in task.texts(split)}
+    return [text for text in dict.fromkeys(texts) if text.strip() and plain(text) not in tested]
+
+
+def scored(model: SharedModel, task: Task) -> ScoredOutputs:
+    """Return the score of a model's cosines on the test split, and each item's influence on it."""
+    texts = task.texts("test")
+    row = {text: i for i, text in enumerate(texts)}
+    embeddings = embedder(model)(tokenized(model, texts))
+    first, second = (embeddings[[row[text] for text in side]] for side in task.test.sides)
+    cosines = cosine_scores(first, second)
+    return evaluate_outputs(task.kind, cosines, task.test.gold), item_influences(task.kind, cosines, task.test.gold)
+
+
+def lost_together(whole: Model, small: Shrunk, tasks: Sequence[Task]) -> PointsLost:
+    """Return the mean over test sets of the points lost; its error is over the items of each set and over seeds."""
+    resolved = resolve(whole)
+    read = resolved.with_options(pooling="mean", max_length=resolved.max_length or DEFAULT_MAX_LENGTH)
+    models = [SharedModel(read)] + [
+        SharedModel(resolve(Model(str(Path(folder) / MODEL), end_token=False).like(read.settled)))
+        for folder in small.tried[small.chosen].folders
+    ]
+    values, influences, sides, failures, scores = [], [], [], [], []
+    total = sum(len(task.test) for task in tasks)
+    for task in tasks:
+        of_whole, *of_small = [scored(model, task) for model in models]
+        n, primary = len(task.test), task.primary
+        scores.append([one.metrics[primary] for one, _ in (of_whole, *of_small)])
+        values.append([scores[-1][0] - score for score in scores[-1][1:]])
+        differences = np.stack([of_whole[1] - one for _, one in of_small])
+        influences.append(differences * total / (len(tasks) * n))
+        failures.append(failing([of_whole] * len(of_small), of_small, task, "test") / len(tasks))
+        links = links_of(task.test)
+        own = [np.arange(n) + n * i for i in range(len(task.test.sides))]
+        numbers: Sequence[NDArray[np.intp]] = own if links is None else links.sides
+        start = 1 + max((int(side.max()) for of_set in sides for side in of_set), default=-1)
+        sides.append([side + start for side in numbers])
+    links = Links(sides=tuple(np.concatenate(side) for side in zip(*sides, strict=True)))
+    mean = np.mean(scores, axis=0)
+    return PointsLost(
+        metric=tasks[0].primary,
+        whole=(float(mean[0]),),
+        small=tuple(map(float, mean[1:])),
+        error=crossed(
+            list(map(float, np.mean(values, axis=0))),
+            np.concatenate(influences, axis=1),
+            links=links,
+            level=LEVEL,
+            metric=tasks[0].primary,
+        ),
+        margin=small.within,
+        failure=max(failures),
+    )
+
+
+def line(name: str, loss: PointsLost) -> str:
+    """Return one row of the table."""
+    low, high = loss.interval or (float("nan"), float("nan"))
+    small = ", ".join(f"{score:.2f}" for score in loss.small)
+    items = "" if loss.error is None else f"{loss.error.n_items:,}"
+    return f"| {name} | {items} | {loss.whole[0]:.2f} | {small} | {loss.value:.2f} ({low:.2f} to {high:.2f}) |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--size", default="6", help="number of blocks, or which, such as 1,5,6")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--more", type=int, default=15_000)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--learning-rate", type=float, default=2e-4)
+    parser.add_argument("--within", type=float, default=0.5)
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--cache", type=Path, help="the store; runs there are not repeated")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    tasks = tasks_of(options.data)
+    texts = training_texts(tasks, options.data / "corpus", options.more)
+    print(describe(int(os.environ.get("OMP_NUM_THREADS", "0")) or os.cpu_count() or 1), flush=True)
+    model = Model(options.model, dtype=options.dtype, cache_dir=options.cache)
+    protocol = replace(TRAINING, epochs=options.epochs, learning_rate=options.learning_rate)
+    results: dict[str, PointsLost] = {}
+    for name, task in tasks.items():
+        start = time.perf_counter()
+        settings = ShrinkSettings(within=options.within)
+        small = shrink(model, texts, task, size=options.size, seeds=options.seeds, protocol=protocol, settings=settings)
+        best = small.tried[small.chosen]
+        if name == "stsb":
+            print(f"blocks {best.blocks}, {best.parameters / 1e6:.1f} M of {small.model.parameters[-1] / 1e6:.1f} M")
+            print(f"{small.n_texts:,} texts, {options.epochs} passes, {time.perf_counter() - start:.0f} s")
+            print("| test set | items | whole | smaller, by seed | points lost (95 %) |\n|---|---|---|---|---|")
+        assert best.as_it_is is not None
+        results[name] = best.as_it_is
+        speed, low, high = best.speed or 0.0, *(best.speed_range or (0.0, 0.0))
+        print(
+            f"{line(name, best.as_it_is)} {speed:.2f}x ({low:.2f} to {high:.2f}), agreement {best.agreement}",
+            flush=True,
+        )
+    results[" and ".join(TOGETHER)] = together = lost_together(model, small, [tasks[name] for name in TOGETHER])
+    print(line("both", together))
+    print(f"largest loss {together.most:.2f}, {together.verdict} {together.margin} points")
+    if options.json:
+        rows = {
+            name: {"whole": loss.whole, "small": loss.small, "low_high": loss.interval}
+            for name, loss in results.items()
+        }
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
