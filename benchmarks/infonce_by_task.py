@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
-from layerprobe.prediction.rule import fitted_parameters
+from layerprobe.prediction.rule import ModelCurves, fitted_parameters
 from layerprobe.prediction.rules import tuned_rule
 from layerprobe.readings.reading import INFONCE
 
@@ -32,7 +32,7 @@ DEFAULT = "fall of InfoNCE"
 def told(entry: ZooEntry, budget: str) -> tuple[NDArray[np.float64], float, float]:
     """Return the mean test score by layer, its correlation with InfoNCE, and what the default rule loses."""
     test = np.mean(entry.budgets[budget].test, axis=1)
-    kept = tuned_rule(DEFAULT)(entry).recommended_layer
+    kept = tuned_rule(DEFAULT)(ModelCurves(n_blocks=entry.n_blocks, curves=entry.curves))
     return test, float(spearmanr(entry.metrics[INFONCE].values, test).statistic), float(test.max() - test[kept])
 
 
