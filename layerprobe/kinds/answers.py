@@ -33,7 +33,7 @@ from layerprobe.stats.floors import NO_ANSWER, Floor
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.explored import ItemView, ReadOutputs
 from layerprobe.tasks.formats import Format, Grid, check_format
-from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.kind import Kind, learning_of
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import ColumnLayout, Row, TaskSource
 from layerprobe.tasks.sources import data_files, first_columns, grid_of
@@ -397,12 +397,6 @@ def _splits(parts: Mapping[str, Sequence[Question]], notes: list[str], warnings:
     return splits
 
 
-def _learning() -> Learning:
-    from layerprobe.kinds.answers_loss import AnswerSpan, answer_probe
-
-    return Learning(loss=AnswerSpan, untrained=answer_probe)
-
-
 QUESTION_ANSWERING = Kind(
     name="question answering",
     view=question_view,
@@ -415,7 +409,9 @@ QUESTION_ANSWERING = Kind(
     # the threshold counts as given
     influences=lambda *outputs: {name: mean_influences(values) for name, values in _question_scores(*outputs).items()},
     threshold=answer_threshold,
-    learning=_learning,
+    learning=learning_of(
+        loss="layerprobe.kinds.answers_loss:AnswerSpan", untrained="layerprobe.kinds.answers_loss:answer_probe"
+    ),
     zero_shot="own",
     one_target=True,
     items=Questions,

@@ -20,7 +20,7 @@ from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.cells import UnusableRowError, label_cell, written_names
 from layerprobe.tasks.explored import class_view
 from layerprobe.tasks.formats import Format, Grid, read_grid
-from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
+from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, learning_of
 from layerprobe.tasks.rows import ColumnLayout, Columns, Row, TaskSource, find_columns, items_of, plain_name
 from layerprobe.tasks.sources import split_roles
 from layerprobe.tasks.splitting import SPLITS, Example, task_of
@@ -330,13 +330,6 @@ def _lists_images(path: Path) -> bool:
 # ---- the kind ------------------------------------------------------------------------------------------
 
 
-def _learning() -> Learning:
-    from layerprobe.finetuning.losses import TextClasses
-    from layerprobe.scoring.probes import LOGISTIC
-
-    return Learning(loss=TextClasses, probe=LOGISTIC)
-
-
 IMAGE_CLASSIFICATION = Kind(
     name="image classification",
     view=class_view,
@@ -346,7 +339,7 @@ IMAGE_CLASSIFICATION = Kind(
     metrics=("accuracy", "macro f1"),
     score=class_scores,
     influences=class_influences,
-    learning=_learning,
+    learning=learning_of(loss="layerprobe.finetuning.losses:TextClasses", probe="layerprobe.scoring.probes:LOGISTIC"),
     zero_shot="probe",
     one_target=True,
     averages="probabilities",

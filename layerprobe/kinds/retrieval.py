@@ -16,7 +16,7 @@ from layerprobe.metrics.scores import mean_influences
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.stats.floors import Floor, ranking_floors
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.kind import Kind, learning_of
 from layerprobe.tasks.rows import TaskSource
 from layerprobe.tasks.values import Items, Task
 
@@ -295,12 +295,6 @@ def _load(source: TaskSource) -> Task:
     return load_retrieval_task(source)
 
 
-def _learning() -> Learning:
-    from layerprobe.kinds.retrieval_loss import MultipleNegatives, closest, untrained_retrieval
-
-    return Learning(loss=MultipleNegatives, untrained=untrained_retrieval, outputs=closest)
-
-
 def _floors(items: RetrievalItems) -> dict[str, Floor]:
     gains = [[gain for _, gain in judged] for judged in items.relevance]
     n_ranked = [len(items.documents) - (document >= 0) for document in items.own]
@@ -315,7 +309,11 @@ RETRIEVAL = Kind(
     metrics=RETRIEVAL_METRICS,
     score=listed_scores,
     influences=lambda *outputs: {name: mean_influences(values) for name, values in listed_metrics(*outputs).items()},
-    learning=_learning,
+    learning=learning_of(
+        loss="layerprobe.kinds.retrieval_loss:MultipleNegatives",
+        untrained="layerprobe.kinds.retrieval_loss:untrained_retrieval",
+        outputs="layerprobe.kinds.retrieval_loss:closest",
+    ),
     zero_shot="own",
     items=RetrievalItems,
     item="query",

@@ -28,7 +28,7 @@ from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, class_floors,
 from layerprobe.tasks.cells import BINARY, detect_range, is_binary, is_number, label_cell, scale
 from layerprobe.tasks.explored import class_view, decision_view, score_view
 from layerprobe.tasks.formats import Format, Grid, read_grid
-from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, Learning
+from layerprobe.tasks.kind import LABEL_COLUMNS, Kind, learning_of
 from layerprobe.tasks.loading import example_of
 from layerprobe.tasks.rows import find_columns, items_of, layouts_of
 from layerprobe.tasks.sources import data_files
@@ -124,13 +124,6 @@ def _columns(grid: Grid) -> list[int] | None:
 # ---- the kinds ----------------------------------------------------------------------------------------
 
 
-def _similarities() -> Learning:
-    from layerprobe.finetuning.losses import CosineScore
-    from layerprobe.scoring.probes import RIDGE
-
-    return Learning(loss=CosineScore, probe=RIDGE)
-
-
 STS = Kind(
     name="sts",
     view=score_view,
@@ -139,7 +132,7 @@ STS = Kind(
     metrics=("spearman", "pearson"),
     score=correlations,
     influences=correlation_influences,
-    learning=_similarities,
+    learning=learning_of(loss="layerprobe.finetuning.losses:CosineScore", probe="layerprobe.scoring.probes:RIDGE"),
     zero_shot="cosine",
     target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
     detects=lambda cells: not is_binary(cells) and (not cells or any(map(is_number, cells))),
@@ -147,12 +140,6 @@ STS = Kind(
     merged=load_word_similarity,
     floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),
 )
-
-
-def _decisions() -> Learning:
-    from layerprobe.finetuning.losses import CosineDecision
-
-    return Learning(loss=CosineDecision)
 
 
 def binary_label(cell: str, place: str) -> str:
@@ -174,7 +161,7 @@ PARAPHRASE = Kind(
     metrics=("f1", "average precision", "accuracy"),
     score=decision_scores,
     influences=decision_influences,
-    learning=_decisions,
+    learning=learning_of(loss="layerprobe.finetuning.losses:CosineDecision"),
     zero_shot="cosine",
     threshold=best_threshold,
     classes=("0", "1"),
@@ -185,13 +172,6 @@ PARAPHRASE = Kind(
 )
 
 
-def _pair_classes() -> Learning:
-    from layerprobe.finetuning.losses import PairClasses
-    from layerprobe.scoring.probes import LOGISTIC
-
-    return Learning(loss=PairClasses, probe=LOGISTIC)
-
-
 ENTAILMENT = Kind(
     name="entailment",
     view=class_view,
@@ -200,7 +180,7 @@ ENTAILMENT = Kind(
     metrics=("macro f1", "accuracy"),
     score=class_scores,
     influences=class_influences,
-    learning=_pair_classes,
+    learning=learning_of(loss="layerprobe.finetuning.losses:PairClasses", probe="layerprobe.scoring.probes:LOGISTIC"),
     zero_shot="probe",
     one_target=True,
     read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
@@ -224,13 +204,6 @@ def _are_values(cells: AbstractSet[str]) -> bool:
     return len(numbers) > FEW and numbers[-1] - numbers[0] > len(numbers) - 1
 
 
-def _values() -> Learning:
-    from layerprobe.finetuning.losses import TextValue
-    from layerprobe.scoring.probes import RIDGE
-
-    return Learning(loss=TextValue, probe=RIDGE)
-
-
 REGRESSION = Kind(
     name="regression",
     view=score_view,
@@ -239,7 +212,7 @@ REGRESSION = Kind(
     metrics=("spearman", "pearson", "r2"),
     score=fit_scores,
     influences=fit_influences,
-    learning=_values,
+    learning=learning_of(loss="layerprobe.finetuning.losses:TextValue", probe="layerprobe.scoring.probes:RIDGE"),
     zero_shot="probe",
     score_range=functools.partial(detect_range, observe=True),
     target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
@@ -252,13 +225,6 @@ REGRESSION = Kind(
 )
 
 
-def _classes() -> Learning:
-    from layerprobe.finetuning.losses import TextClasses
-    from layerprobe.scoring.probes import LOGISTIC
-
-    return Learning(loss=TextClasses, probe=LOGISTIC)
-
-
 CLASSIFICATION = Kind(
     name="classification",
     view=class_view,
@@ -267,7 +233,7 @@ CLASSIFICATION = Kind(
     metrics=("accuracy", "macro f1"),
     score=class_scores,
     influences=class_influences,
-    learning=_classes,
+    learning=learning_of(loss="layerprobe.finetuning.losses:TextClasses", probe="layerprobe.scoring.probes:LOGISTIC"),
     zero_shot="probe",
     one_target=True,
     detects=lambda cells: True,

@@ -30,7 +30,7 @@ from layerprobe.similarity.checks import finite_matrix, unit_rows
 from layerprobe.tasks.cells import TableLog, UnusableRowError
 from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.kind import Kind, learning_of
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import Row, TaskSource
 from layerprobe.tasks.sources import first_columns, folder_splits
@@ -312,14 +312,6 @@ PRIMARY = "rouge-l"
 """Defined and rarely 0 even for summaries as short as a title; papers report all three."""
 
 
-def _learning() -> Learning:
-    from layerprobe.kinds.summaries_loss import SentenceScorer, summary_ways
-    from layerprobe.scoring.score import score_outputs
-
-    untrained = functools.partial(score_outputs, method="centrality")
-    return Learning(loss=SentenceScorer, untrained=untrained, outputs=central, ways=summary_ways)
-
-
 SUMMARIZATION = Kind(
     name="summarization",
     pairs=False,
@@ -327,7 +319,12 @@ SUMMARIZATION = Kind(
     metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
     score=lambda *outputs: {name: float(values.mean()) for name, values in document_scores(*outputs).items()},
     influences=lambda *outputs: {name: mean_influences(values) for name, values in document_scores(*outputs).items()},
-    learning=_learning,
+    learning=learning_of(
+        loss="layerprobe.kinds.summaries_loss:SentenceScorer",
+        untrained="layerprobe.kinds.summaries_loss:score_central",
+        outputs="layerprobe.kinds.summaries:central",
+        ways="layerprobe.kinds.summaries_loss:summary_ways",
+    ),
     zero_shot="own",
     view=summary_view,
     one_target=True,

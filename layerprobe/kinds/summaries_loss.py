@@ -4,6 +4,7 @@ Source: labels of a greedy oracle: Nallapati, Zhai and Zhou 2017 (AAAI); a linea
 and Lapata 2019 (EMNLP, BERTSUM), there with the whole document in one pass.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast, get_args
@@ -22,6 +23,7 @@ from layerprobe.finetuning.losses import Criterion, PreparedItems, prepared_side
 from layerprobe.kinds.summaries import Array, Centrality, SummaryItems, central
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
+from layerprobe.scoring.score import score_outputs
 from layerprobe.scoring.values import Way, Ways
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
@@ -58,6 +60,10 @@ class SentenceScorer(Criterion):
         """Return the (documents, longest document) logits of sentences, 0 after the end of a document."""
         logits = self.head(torch.from_numpy(np.asarray(states)).to(self.head.weight.device))[:, 0]
         return items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
+
+
+score_central = functools.partial(score_outputs, method="centrality")
+"""Scores of the most central sentences."""
 
 
 def summary_ways(checkpoint: Resolved, task: Task) -> Ways:

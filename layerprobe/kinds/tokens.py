@@ -13,7 +13,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Number
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from layerprobe.tasks.formats import (
     read_json_lines,
     read_lines,
 )
-from layerprobe.tasks.kind import KINDS, Kind, Learning
+from layerprobe.tasks.kind import KINDS, Kind, learning_of
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import Columns, Row, TaskSource, column_names, plain_name
 from layerprobe.tasks.sources import data_files
@@ -495,35 +495,6 @@ def has_bio_tags(path: Path) -> bool:
     return begun and not (may_be_table and not all(BIO.fullmatch(cell.split(",")[0]) for cell in cells))
 
 
-def _learning() -> Learning:
-    from layerprobe.kinds.tokens_loss import WordClasses, score_words
-
-    return Learning(loss=WordClasses, untrained=score_words)
-
-
-ENTITIES = Kind(
-    name="entities",
-    view=tagged_view,
-    pairs=False,
-    labelled=True,
-    metrics=("entity f1", "entity precision", "entity recall", "accuracy"),
-    score=entity_scores,
-    influences=entity_influences,
-    learning=_learning,
-    zero_shot="own",
-    own_probe=True,
-    one_target=True,
-    columns={"words": WORD_NAMES, "tags": ENTITY_COLUMNS},
-    read_label=bio_tag,
-    items=TaggedSentences,
-    item="sentence",
-    loader=load_tagged,
-    recognises=has_bio_tags,
-    averages="probabilities",
-    floors=entity_floors,
-)
-
-
 TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 
 
@@ -543,7 +514,9 @@ TAGS = Kind(
     metrics=("accuracy", "macro f1"),
     score=tag_scores,
     influences=tag_influences,
-    learning=_learning,
+    learning=learning_of(
+        loss="layerprobe.kinds.tokens_loss:WordClasses", untrained="layerprobe.kinds.tokens_loss:score_words"
+    ),
     zero_shot="own",
     own_probe=True,
     one_target=True,
@@ -554,4 +527,15 @@ TAGS = Kind(
     recognises=has_tags,
     averages="probabilities",
     floors=lambda items: class_floors(items.word_tags),
+)
+ENTITIES = replace(
+    TAGS,
+    name="entities",
+    metrics=("entity f1", "entity precision", "entity recall", "accuracy"),
+    score=entity_scores,
+    influences=entity_influences,
+    columns={"words": WORD_NAMES, "tags": ENTITY_COLUMNS},
+    read_label=bio_tag,
+    recognises=has_bio_tags,
+    floors=entity_floors,
 )

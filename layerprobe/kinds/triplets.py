@@ -1,6 +1,5 @@
 """Triplets: which of two texts is closer to a third; items, tables with anchor, positive and negative, and the kind."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import RowsOf
 from layerprobe.tasks.explored import ABOVE, ItemView, ReadOutputs
-from layerprobe.tasks.kind import Kind, Learning
+from layerprobe.tasks.kind import Kind, learning_of
 from layerprobe.tasks.loading import load_rows
 from layerprobe.tasks.rows import DOCUMENT_NAMES, NEGATIVE_NAMES, QUERY_NAMES, ColumnLayout, Row, TaskSource
 from layerprobe.tasks.values import Items, Task
@@ -100,14 +99,6 @@ def _splits(
     return {role: Triplets(anchors=a, positives=p, negatives=n) for role, (a, p, n) in sides.items()}
 
 
-def _learning() -> Learning:
-    from layerprobe.finetuning.losses import CosineTriplets
-    from layerprobe.scoring.score import score_outputs
-
-    untrained = functools.partial(score_outputs, method="cosine")
-    return Learning(loss=CosineTriplets, untrained=untrained, outputs=cosine_differences)
-
-
 TRIPLETS = Kind(
     name="triplets",
     view=triplet_view,
@@ -116,7 +107,11 @@ TRIPLETS = Kind(
     metrics=("accuracy",),
     score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # outputs are differences of cosines
     influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
-    learning=_learning,
+    learning=learning_of(
+        loss="layerprobe.finetuning.losses:CosineTriplets",
+        untrained="layerprobe.scoring.score:score_outputs",
+        outputs="layerprobe.kinds.triplets:cosine_differences",
+    ),
     zero_shot="own",
     items=Triplets,
     item="triplet",

@@ -418,7 +418,7 @@ def score_by_item(
     return scores, embeddings
 
 
-def score_outputs(checkpoint: Resolved, task: Task, *, split: TextSplit, method: ScoreMethod) -> LayerScores:
+def score_outputs(checkpoint: Resolved, task: Task, *, split: TextSplit, method: ScoreMethod = "cosine") -> LayerScores:
     """Score the outputs of `Kind.outputs` for the untrained embeddings of every layer."""
     embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     by_layer = []

@@ -5,6 +5,7 @@ Nothing heavy is imported before a kind is used, so that `--help` can name all o
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -62,6 +63,11 @@ class Learning:
     ways: Callable[..., Any] | None = None
     """Function from a checkpoint and a task to `Ways`: further ways to make outputs of frozen embeddings, and
     baselines."""
+
+
+def learning_of(**parts: str) -> Callable[[], Learning]:
+    """Return a function that imports the parts of a `Learning`, each a `module:attribute`."""
+    return lambda: Learning(**{name: pkgutil.resolve_name(part) for name, part in parts.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
