@@ -15,3 +15,39 @@ KINDS = {
     "question answering": "layerprobe.kinds.answers:QUESTION_ANSWERING",
 }
 """Kinds by name, in the order in which they are tried for a file."""
+
+LEARNING = {
+    "sts": {"loss": "layerprobe.finetuning.losses:CosineScore", "probe": "layerprobe.scoring.probes:RIDGE"},
+    "paraphrase": {"loss": "layerprobe.finetuning.losses:CosineDecision"},
+    "entailment": {"loss": "layerprobe.finetuning.losses:PairClasses", "probe": "layerprobe.scoring.probes:LOGISTIC"},
+    "regression": {"loss": "layerprobe.finetuning.losses:TextValue", "probe": "layerprobe.scoring.probes:RIDGE"},
+    **dict.fromkeys(
+        ("classification", "image classification"),
+        {"loss": "layerprobe.finetuning.losses:TextClasses", "probe": "layerprobe.scoring.probes:LOGISTIC"},
+    ),
+    "summarization": {
+        "loss": "layerprobe.kinds.summaries_loss:SentenceScorer",
+        "untrained": "layerprobe.kinds.summaries_loss:score_central",
+        "outputs": "layerprobe.kinds.summaries:central",
+        "ways": "layerprobe.kinds.summaries_loss:summary_ways",
+    },
+    "tags": {
+        "loss": "layerprobe.kinds.tokens_loss:WordClasses",
+        "untrained": "layerprobe.kinds.tokens_loss:score_words",
+    },
+    "retrieval": {
+        "loss": "layerprobe.kinds.retrieval_loss:MultipleNegatives",
+        "untrained": "layerprobe.kinds.retrieval_loss:untrained_retrieval",
+        "outputs": "layerprobe.kinds.retrieval_loss:closest",
+    },
+    "triplets": {
+        "loss": "layerprobe.finetuning.losses:CosineTriplets",
+        "untrained": "layerprobe.scoring.score:score_outputs",
+        "outputs": "layerprobe.kinds.triplets:cosine_differences",
+    },
+    "question answering": {
+        "loss": "layerprobe.kinds.answers_loss:AnswerSpan",
+        "untrained": "layerprobe.kinds.answers_loss:answer_probe",
+    },
+}
+"""Parts of each kind's `Learning`, which need torch or scikit-learn; entities learn like tags."""

@@ -409,9 +409,7 @@ QUESTION_ANSWERING = Kind(
     # the threshold counts as given
     influences=lambda *outputs: {name: mean_influences(values) for name, values in _question_scores(*outputs).items()},
     threshold=answer_threshold,
-    learning=learning_of(
-        loss="layerprobe.kinds.answers_loss:AnswerSpan", untrained="layerprobe.kinds.answers_loss:answer_probe"
-    ),
+    learning=learning_of("question answering"),
     zero_shot="own",
     one_target=True,
     items=Questions,

@@ -339,7 +339,7 @@ IMAGE_CLASSIFICATION = Kind(
     metrics=("accuracy", "macro f1"),
     score=class_scores,
     influences=class_influences,
-    learning=learning_of(loss="layerprobe.finetuning.losses:TextClasses", probe="layerprobe.scoring.probes:LOGISTIC"),
+    learning=learning_of("image classification"),
     zero_shot="probe",
     one_target=True,
     averages="probabilities",

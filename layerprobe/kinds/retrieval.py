@@ -309,11 +309,7 @@ RETRIEVAL = Kind(
     metrics=RETRIEVAL_METRICS,
     score=listed_scores,
     influences=lambda *outputs: {name: mean_influences(values) for name, values in listed_metrics(*outputs).items()},
-    learning=learning_of(
-        loss="layerprobe.kinds.retrieval_loss:MultipleNegatives",
-        untrained="layerprobe.kinds.retrieval_loss:untrained_retrieval",
-        outputs="layerprobe.kinds.retrieval_loss:closest",
-    ),
+    learning=learning_of("retrieval"),
     zero_shot="own",
     items=RetrievalItems,
     item="query",

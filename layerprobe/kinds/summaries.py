@@ -319,12 +319,7 @@ SUMMARIZATION = Kind(
     metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
     score=lambda *outputs: {name: float(values.mean()) for name, values in document_scores(*outputs).items()},
     influences=lambda *outputs: {name: mean_influences(values) for name, values in document_scores(*outputs).items()},
-    learning=learning_of(
-        loss="layerprobe.kinds.summaries_loss:SentenceScorer",
-        untrained="layerprobe.kinds.summaries_loss:score_central",
-        outputs="layerprobe.kinds.summaries:central",
-        ways="layerprobe.kinds.summaries_loss:summary_ways",
-    ),
+    learning=learning_of("summarization"),
     zero_shot="own",
     view=summary_view,
     one_target=True,

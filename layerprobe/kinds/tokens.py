@@ -514,9 +514,7 @@ TAGS = Kind(
     metrics=("accuracy", "macro f1"),
     score=tag_scores,
     influences=tag_influences,
-    learning=learning_of(
-        loss="layerprobe.kinds.tokens_loss:WordClasses", untrained="layerprobe.kinds.tokens_loss:score_words"
-    ),
+    learning=learning_of("tags"),
     zero_shot="own",
     own_probe=True,
     one_target=True,

@@ -107,11 +107,7 @@ TRIPLETS = Kind(
     metrics=("accuracy",),
     score=lambda outputs, gold: {"accuracy": float(np.mean(outputs > 0))},  # outputs are differences of cosines
     influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
-    learning=learning_of(
-        loss="layerprobe.finetuning.losses:CosineTriplets",
-        untrained="layerprobe.scoring.score:score_outputs",
-        outputs="layerprobe.kinds.triplets:cosine_differences",
-    ),
+    learning=learning_of("triplets"),
     zero_shot="own",
     items=Triplets,
     item="triplet",

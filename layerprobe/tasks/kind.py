@@ -65,9 +65,14 @@ class Learning:
     baselines."""
 
 
-def learning_of(**parts: str) -> Callable[[], Learning]:
-    """Return a function that imports the parts of a `Learning`, each a `module:attribute`."""
-    return lambda: Learning(**{name: pkgutil.resolve_name(part) for name, part in parts.items()})
+def learning_of(kind: str) -> Callable[[], Learning]:
+    """Return a function that imports the parts of the `Learning` of a kind, rows of `layerprobe.kinds`."""
+
+    def learning() -> Learning:
+        rows = pkgutil.resolve_name("layerprobe.kinds:LEARNING")[kind]
+        return Learning(**{part: pkgutil.resolve_name(row) for part, row in rows.items()})
+
+    return learning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
