@@ -16,15 +16,14 @@ KINDS = {
 }
 """Kinds by name, in the order in which they are tried for a file."""
 
+_CLASSES = {"loss": "layerprobe.finetuning.losses:TextClasses", "probe": "layerprobe.scoring.probes:LOGISTIC"}
 LEARNING = {
     "sts": {"loss": "layerprobe.finetuning.losses:CosineScore", "probe": "layerprobe.scoring.probes:RIDGE"},
     "paraphrase": {"loss": "layerprobe.finetuning.losses:CosineDecision"},
     "entailment": {"loss": "layerprobe.finetuning.losses:PairClasses", "probe": "layerprobe.scoring.probes:LOGISTIC"},
     "regression": {"loss": "layerprobe.finetuning.losses:TextValue", "probe": "layerprobe.scoring.probes:RIDGE"},
-    **dict.fromkeys(
-        ("classification", "image classification"),
-        {"loss": "layerprobe.finetuning.losses:TextClasses", "probe": "layerprobe.scoring.probes:LOGISTIC"},
-    ),
+    "classification": _CLASSES,
+    "image classification": _CLASSES,
     "summarization": {
         "loss": "layerprobe.kinds.summaries_loss:SentenceScorer",
         "untrained": "layerprobe.kinds.summaries_loss:score_central",
