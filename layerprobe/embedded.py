@@ -163,8 +163,6 @@ class Language:
         third = next(self._words) if self._rng.random() < 0.4 else self._rng.choice((first, second))
         return Concept(role=role, topic=topic, rank=rank, words=(first, second, third))
 
-    # ---- scenes ---------------------------------------------------------------------------------------
-
     def _topic(self, rng: random.Random) -> int:
         return rng.choices(range(N_TOPICS), cum_weights=self._topic_weights)[0]
 
@@ -203,8 +201,6 @@ class Language:
         }[slot]
         return self._with(rng, neighbour, role)
 
-    # ---- sentences ------------------------------------------------------------------------------------
-
     def tell(self, scene: Scene, rng: random.Random) -> str:
         """Describe `scene` in one register and one of four forms."""
         register = rng.randrange(N_REGISTERS)
@@ -235,8 +231,6 @@ class Language:
         rng = random.Random(f"sentences {seed}")
         for _ in range(n):
             yield self.tell(self.scene(rng), rng)
-
-    # ---- sentence pairs -------------------------------------------------------------------------------
 
     def pairs(self, n: int, *, seed: int) -> Iterator[tuple[str, str, float]]:
         """Yield `n` sentence pairs with their gold similarity, 0 to 5 with one decimal.

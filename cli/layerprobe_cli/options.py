@@ -588,9 +588,6 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-# ---- layers ----------------------------------------------------------------------------------------------
-
-
 def check_layer_text(layers: str) -> None:
     """Raise DataError unless these are numbers, or all; the model's layers are checked later."""
     if layers != "all":

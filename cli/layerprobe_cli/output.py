@@ -88,18 +88,12 @@ def leave_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# ---- width of the terminal -------------------------------------------------------------------------------
-
-
 def stream_width(stream: TextIO | None) -> int | None:
     """Return the width of a terminal in characters; None for a file or a pipe, whose lines are not wrapped."""
     try:
         return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns) if stream and stream.isatty() else None
     except (OSError, ValueError):
         return None
-
-
-# ---- progress --------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -140,9 +134,6 @@ def _bar() -> Any:
     bar = Progress(BarColumn(bar_width=20), text, console=Console(stderr=True), transient=True)
     bar.add_task("", total=1.0)
     return bar
-
-
-# ---- log of the library ----------------------------------------------------------------------------------
 
 
 def log_to_stderr(claims: Sequence[str] = (), *, quiet: bool) -> None:

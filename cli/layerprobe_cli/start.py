@@ -4,8 +4,6 @@ Before a command is called there is nothing to clean up, and the process ends at
 `KeyboardInterrupt` in the main thread, so that files are complete and workers end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

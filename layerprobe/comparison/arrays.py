@@ -1,7 +1,5 @@
 """Embeddings of every layer as arrays, in memory or in files, which are read in parts. Knows no targets."""
 
-from __future__ import annotations
-
 import functools
 import re
 import zipfile

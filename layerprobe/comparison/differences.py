@@ -1,7 +1,5 @@
 """Differences between two results of one kind by layer, with errors. Knows scores by layer, no kind of result."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from dataclasses import dataclass, replace

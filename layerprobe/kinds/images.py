@@ -327,9 +327,6 @@ def _lists_images(path: Path) -> bool:
     return any(plain_name(key) in IMAGE_NAMES for key in keys) and any(map(is_image_file, cells))
 
 
-# ---- the kind ------------------------------------------------------------------------------------------
-
-
 IMAGE_CLASSIFICATION = Kind(
     name="image classification",
     view=class_view,

@@ -69,9 +69,6 @@ class Collection:
     """Changes in the texts and rows left out, with counts."""
 
 
-# ---- for scoring alone --------------------------------------------------------------------------------
-
-
 def load_retrieval(
     source: str | Path,
     *,
@@ -140,9 +137,6 @@ def scored_split(split: str) -> Split:
     """Return the split of judgements with this name: dev is validation, an unknown name is test."""
     (role,) = split_roles([split])
     return "validation" if role == "validation" else "test"
-
-
-# ---- for training -------------------------------------------------------------------------------------
 
 
 def load_retrieval_task(source: TaskSource) -> Task:

@@ -121,9 +121,6 @@ def _columns(grid: Grid) -> list[int] | None:
     return None
 
 
-# ---- the kinds ----------------------------------------------------------------------------------------
-
-
 STS = Kind(
     name="sts",
     view=score_view,

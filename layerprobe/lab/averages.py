@@ -186,9 +186,6 @@ def _scores_by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[floa
     return {name: tuple(evaluation.metrics[name] for evaluation in evaluations) for name in evaluations[0].metrics}
 
 
-# ---- weights -------------------------------------------------------------------------------------------------------
-
-
 def line_search(score: ScoreOf) -> Array:
     """Return the best weights of two members, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
 

@@ -1,7 +1,5 @@
 """Recipes: models, training steps and tasks, as values and TOML files. Knows no models."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence
@@ -404,9 +402,6 @@ def _examples(value: Any) -> tuple[int, int, int | None]:
 REST = "rest"
 """Value for the test examples: all that are not used for training or validation."""
 _EXAMPLES = Reader(_examples, f'three whole numbers in a list, the last of which can be "{REST}"')
-
-
-# ---- loading -------------------------------------------------------------------------------------------------------
 
 
 def loaded_task(task: RecipeTask) -> Task:

@@ -520,9 +520,6 @@ def _is_tested(score: ReproducedScore, metric: str) -> bool:
     return (score["split"], score["metric"]) == ("test", metric)
 
 
-# ---- similarity ---------------------------------------------------------------------------------------
-
-
 def _compared(chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Model) -> tuple[Pair, ...]:
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract

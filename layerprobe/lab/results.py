@@ -1,7 +1,5 @@
 """Results of a recipe: one row per model, step, task and layer, with gains and CKA."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -5,8 +5,6 @@ other processes, share it. If models are pretrained or become entries of a zoo, 
 `models/` has the encoders, `zoo.json` the readings of each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging
@@ -365,8 +363,6 @@ class _Recipe:
                     left[run.model, run.layer, run.seed] = self.resolve(run.model, run.directory / MODEL)
         return left
 
-    # ---- rows ------------------------------------------------------------------------------------------------------
-
     def rows(self, made: Made, level: float) -> Iterator[RecipeRow]:
         """Yield one row per layer, with the gain from the steps before the tasks."""
         curves = {of: runs for of, runs in made.items() if not of.scan}
@@ -396,8 +392,6 @@ class _Recipe:
     def learnt(self, of: Curve) -> Task:
         """Return the task of some runs."""
         return self.firsts[of.step] if of.step < len(self.firsts) else self.tasks[of.task]
-
-    # ---- entries of a zoo ------------------------------------------------------------------------------------------
 
     def zoo(self, starts: Mapping[str, Resolved], pretrainings: Mapping[str, Pretraining]) -> Zoo | None:
         """Read every model with a known objective, and write its readings and the runs' scores to `zoo.json`."""
@@ -450,8 +444,6 @@ class _Recipe:
         write_zoo(zoo, self.out / ZOO)
         return zoo
 
-    # ---- CKA before and after --------------------------------------------------------------------------------------
-
     def embedded(self, name: str, start: Resolved) -> tuple[Embeddings, ...]:
         """Return the embeddings of a start and its reference on the texts of the first task's test split."""
         reference, checkpoints = self.models[name].reference, [start]
@@ -490,8 +482,6 @@ class _Recipe:
                     other = self.models[name].reference
                     yield from _cka(comparison, partners, model=name, seed=seed, other=other, **about)
 
-    # ---- averages --------------------------------------------------------------------------------------------------
-
     def averages(self, made: Made, level: float) -> Iterator[Average]:
         """Yield the averages of the recipe, for each task and budget."""
         for step in self.recipe.of(AverageStep):
@@ -518,8 +508,6 @@ class _Recipe:
                     joint=step.of == "scans",
                     level=level,
                 )
-
-    # ---- plans -----------------------------------------------------------------------------------------------------
 
     def planned(self, model: RecipeModel) -> Iterator[dict[str, Any]]:
         """Yield the steps of a model; steps after one that is not stored are not stored either."""
@@ -579,9 +567,6 @@ def _cka(comparison: Comparison, partners: Sequence[int], **about: Any) -> Itera
     for layer, partner in enumerate(partners[: comparison.model.n_layers]):
         ends = None if errors is None else (errors.lower[layer][partner], errors.upper[layer][partner])
         yield RecipeCKA(layer=layer, other_layer=partner, value=values[layer][partner], interval=ends, **about)
-
-
-# ---- pretraining -----------------------------------------------------------------------------------------------------
 
 
 def _pretrainer(

@@ -234,9 +234,6 @@ def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
     return None
 
 
-# ---- a baseline -----------------------------------------------------------------------------------------
-
-
 # Three quarters of the depth: layer 9 of 12, where the paper's ELECTRA is best.
 FRACTION = 0.75
 
@@ -289,9 +286,6 @@ class FittedParameters:
 def fitted_parameters() -> FittedParameters:
     """Return the parameters that come with layerprobe."""
     return parsed_as(FittedParameters, FILE.read_bytes())
-
-
-# ---- redrawn curves -------------------------------------------------------------------------------------
 
 
 def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, seed: int = 0) -> Array:

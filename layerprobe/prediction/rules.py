@@ -212,9 +212,6 @@ def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Decl
     )
 
 
-# ---- rules that ignore the model ------------------------------------------------------------------------
-
-
 CONTROL = "control: ignores the model"
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
 
@@ -246,9 +243,6 @@ def depth_rules() -> list[Rule]:
     ]
 
 
-# ---- the best layer of a reading ------------------------------------------------------------------------
-
-
 def best_layer(name: str, reading: Reading) -> Rule:
     """Return the rule that takes the best layer of a reading, the earlier of equals."""
 
@@ -266,9 +260,6 @@ def best_layer(name: str, reading: Reading) -> Rule:
         parameters=int(tuned),
         labelled=reading.labelled,
     )
-
-
-# ---- falls in the last layers ---------------------------------------------------------------------------
 
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
@@ -310,9 +301,6 @@ def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0)
     """Return the falls of a reading's (.., layers) values below the highest one from layer `first`; 0 before it."""
     below = falls(direction * values[..., first:], unit=reading.maximum)
     return np.concatenate([np.zeros((*below.shape[:-1], first)), below], axis=-1)
-
-
-# ---- the best of the others -----------------------------------------------------------------------------
 
 
 def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:

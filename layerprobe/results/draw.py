@@ -1,7 +1,5 @@
 """Charts of tables as Plotly figures. Knows charts, no result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

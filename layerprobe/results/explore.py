@@ -3,8 +3,6 @@
 The page carries the items as compressed JSON; `assets/explore.js` draws them, and inserts texts as plain text.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

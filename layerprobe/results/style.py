@@ -1,7 +1,5 @@
 """Colours, axes and style of all figures, and a figure while it is drawn. Knows Plotly and layers, no kind of chart."""
 
-from __future__ import annotations
-
 import html
 import textwrap
 from collections.abc import Iterable, Sequence

@@ -134,9 +134,6 @@ def _wrap_last_cells(table: Table, width: int) -> str:
     return "\n".join(lines)
 
 
-# ---- a result ---------------------------------------------------------------------------------------------
-
-
 def shown(
     result: Shown,
     *,
@@ -254,9 +251,6 @@ def _steps(conclusion: Conclusion, width: int | None, colour: bool) -> Iterator[
                 lines.append("   ")
             lines[-1] += f" {printable(word)}"
         yield _styled(" \\\n".join(lines), "1", colour and not number)
-
-
-# ---- its table --------------------------------------------------------------------------------------------
 
 
 def _rows(table: Table, width: int | None, *, wide: bool, colour: bool) -> tuple[str, bool]:

@@ -7,8 +7,6 @@ interval excludes 0 (1 for a ratio), `{gain open}` only if it does not; `{gain o
 two words.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

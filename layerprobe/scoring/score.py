@@ -306,9 +306,6 @@ def across_tasks(
     return Scores(models=tuple(models), tasks=tuple(tasks), layers=tuple(layers), level=level)
 
 
-# ---- checks of comparability ----------------------------------------------------------------------------
-
-
 def _check_tasks_differ(tasks: Sequence[Task]) -> None:
     """Raise DataError for duplicate tasks (same name or data), which would underestimate the error."""
     for one, other in itertools.combinations(tasks, 2):

@@ -1,7 +1,5 @@
 """Centred kernel alignment of layers. Knows arrays and names of layers; knows no files and no models."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

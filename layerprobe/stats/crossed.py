@@ -7,8 +7,6 @@ Source: Obuchowski and Rockette 1995 (Communications in Statistics, Simulation 2
 Medicine 26), on readers and cases; Owen 2007 (Annals of Applied Statistics 1), on crossed random effects.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

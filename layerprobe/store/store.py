@@ -140,9 +140,6 @@ def runs_entry(directory: Path) -> Entry:
     return Entry(directory=directory, state=state, bytes=size, modified=modified, runs=len(finished), origin=names)
 
 
-# ---- the store -------------------------------------------------------------------------------------------
-
-
 log = logging.getLogger(__name__)
 
 SHARD_BYTES = 64 * 2**20
@@ -309,8 +306,6 @@ class Store:
         if everything or partial_only:
             freed += self._remove_results(everything=everything, dry_run=dry_run)
         return removed, freed
-
-    # ---- results ------------------------------------------------------------------------------------------
 
     def load_result(self, kind: str, key: str, result: type[T]) -> T | None:
         """Return a result; None if there is none, or if it is unusable, which is logged: it will be recomputed."""

@@ -272,9 +272,6 @@ def counts_of(gold: NDArray[Any], predicted: NDArray[Any], n: int) -> list[list[
     return [[int(count) for count in row] for row in counts]
 
 
-# ---- a map of texts, by layer ----------------------------------------------------------------------------
-
-
 def text_map(layers: Iterable[NDArray[np.floating]]) -> tuple[list[Array], list[float]]:
     """Return the first two principal components of each layer, and their share of the variance.
 

@@ -426,9 +426,6 @@ def _check_left(task: Task, split: Split, left: Items) -> None:
         )
 
 
-# ---- folds --------------------------------------------------------------------------------------------
-
-
 LARGEST = 0.5
 """Largest share of a fold for examples linked by shared texts; beyond it, only equal pairs stay together."""
 

@@ -1,7 +1,5 @@
 """layerprobe probe, whose settings need NumPy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

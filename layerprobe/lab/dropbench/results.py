@@ -1,7 +1,5 @@
 """Scores of strategies and rules on DropBench, and their tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter

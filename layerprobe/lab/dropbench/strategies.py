@@ -7,8 +7,6 @@ An entry, a strategy of another package, is a function from a `Trial` to a layer
 charged as it reads them, so an entry cannot misstate its cost, and models are anonymous, so it cannot recognise them.
 """
 
-from __future__ import annotations
-
 import operator
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,9 +189,6 @@ def _strategy(
     return Strategy(name=name, source=source, needs=needs, choose=choose)
 
 
-# ---- sweeps -----------------------------------------------------------------------------------------------------
-
-
 def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
     """Return the sweep of every layer with `n_seeds` seeds, which selects the highest validation mean.
 
@@ -208,9 +203,6 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
     name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
     return _strategy(name, source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)", choices)
-
-
-# ---- one run at some layers -------------------------------------------------------------------------------------
 
 
 def once(budget: float) -> Strategy:
@@ -245,9 +237,6 @@ def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
     return taken
 
 
-# ---- scans ------------------------------------------------------------------------------------------------------
-
-
 def scan(weighting: Weighting) -> Strategy:
     """Return the strategy that selects the best layer of a scan's validation curve."""
 
@@ -265,9 +254,6 @@ _SCAN_SOURCES: dict[Weighting, str] = {
     "random": "one-shot search: Bender et al. 2018 (ICML)",
     "sandwich": "Yu and Huang 2019 (1903.05134)",
 }
-
-
-# ---- find -------------------------------------------------------------------------------------------------------
 
 
 def find(budget: float) -> Strategy:

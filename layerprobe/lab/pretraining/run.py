@@ -415,9 +415,6 @@ def _adapted_from(checkpoint: Resolved, texts: Sequence[str], protocol: Adaptati
     return digest([ADAPTATION_VERSION, checkpoint.identity, checkpoint.computed_on, digest(texts), protocol, seed])
 
 
-# ---- folders ----------------------------------------------------------------------------------------------
-
-
 def _pretraining_card(pretraining: Pretraining) -> str:
     name = pretraining.protocol.objective
     return model_card(
