@@ -6,10 +6,12 @@ and compared with truncated models when an evaluator first meets a model, not at
 
 import contextlib
 import copy
+import csv
+import itertools
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 
-from layerprobe.checks import check_choice, check_extra, one_layer
+from layerprobe.checks import check_choice, check_extra, check_present, one_layer
 from layerprobe.context import current, settings
 from layerprobe.encoders.architecture import Stack, count_blocks, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -30,12 +32,12 @@ from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageErr
 from layerprobe.export.folder import FOR_ANY_LAYER, check_modules, with_pooler
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.step import merge_adapters
+from layerprobe.names import plural
 from layerprobe.results.shown import OneLayer
 from layerprobe.rng import plain_torch, seeded
 from layerprobe.similarity.checks import finite_matrix
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.values import best_of
-from layerprobe.tasks.evaluation import Evaluation, Layer, evaluate_outputs, links_of, outputs_of_layer
+from layerprobe.stats.crossed import Links, crossed, errors_known
+from layerprobe.tasks.evaluation import Array, Evaluation, Layer, evaluate_outputs, links_of, outputs_of_layer
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 Heads = Literal["last", "every"]
 Primary = Literal["best", "mean"]
+Groups = Mapping[str, Sequence[int]] | Sequence[object]
+MOST_ITEMS = 10_000
+"""Largest number of items in the file of items."""
 
 
 class LayerEvaluator(BaseEvaluator):
@@ -62,6 +67,10 @@ class LayerEvaluator(BaseEvaluator):
     a probe refitted on the train split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN.
     Modes of modules, hooks, random numbers, device and precision stay as they were.
 
+    From the second evaluation on, `{name}_change` is the change of the `primary` score since the one before, with the
+    ends of its interval over items, paired. `items` has columns by item: the values whose mean is the score of a layer,
+    such as each query's nDCG, and the cosines of pairs.
+
     Args:
         task: A task from `load_task`, of a kind that can be scored untrained with one embedding per text.
         split: Split to score; by default validation, or all of data without predefined splits where nothing is fitted.
@@ -72,6 +81,9 @@ class LayerEvaluator(BaseEvaluator):
             `AdaptiveLayerLoss` trains them.
         truncate_dim: Features to keep of an embedding, as in `MatryoshkaLoss`; by default the model's own.
         write_csv: Whether each evaluation adds a row to a file in the trainer's folder.
+        write_items: Whether each adds its `items`, the first 10,000, to another file there.
+        groups: The name of each item's group, or rows of the split by name. Each group has the `primary` score, its
+            change, and their intervals: `{name}_group_short_spearman_cosine`, `{name}_group_short_change`.
 
     Raises:
         LayerProbeError: If sentence-transformers is not installed, or the task, split or choice is unsupported; when
@@ -89,6 +101,8 @@ class LayerEvaluator(BaseEvaluator):
         heads: Heads = "last",
         truncate_dim: int | None = None,
         write_csv: bool = True,
+        write_items: bool = True,
+        groups: Groups = (),
     ) -> None:
         _check_installed("LayerEvaluator")
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,9 +124,12 @@ class LayerEvaluator(BaseEvaluator):
             raise DataError(f"expected truncate_dim as a whole number from 1, got {truncate_dim!r}")
         self.name, self.batch_size, self.heads, self.truncate_dim = name, batch_size, heads, truncate_dim
         self.primary = primary if isinstance(primary, str) else one_layer(primary)
-        in_file = re.sub(r"[\\/:]+", "-", name)  # names of the Hub have a slash
-        self.write_csv, self.csv_file = write_csv, f"layer_evaluation{'_' * bool(name)}{in_file}_results.csv"
-        self._links = links_of(self.task.split(self.split))
+        in_file = f"layer_evaluation{'_' * bool(name)}" + re.sub(r"[\\/:]+", "-", name)  # names of the Hub have a slash
+        self.write_csv, self.csv_file = write_csv, f"{in_file}_results.csv"
+        self.write_items, self.items_file = write_items, f"{in_file}_items.csv"
+        self.items: dict[str, Any] = {}
+        self._parts = _parts(self.task.split(self.split), groups, kind.unit)
+        self._before: dict[tuple[Any, ...], tuple[float, Array]] = {}
         self._known: tuple[Any, Stack] | None = None
         self._warned: set[int] = set()
 
@@ -121,38 +138,40 @@ class LayerEvaluator(BaseEvaluator):
     ) -> dict[str, float]:
         """Score every layer; the arguments are those of sentence-transformers' evaluators."""
         with _unchanged(model) as dim:
-            metrics = self._metrics(model, self.truncate_dim or dim)
+            evaluations = self._evaluations(model, self.truncate_dim or dim)
+            metrics, changes = self._metrics(evaluations)
+        self.items, row = self._by_item(evaluations), {name: [value] for name, value in (metrics | changes).items()}
         if output_path is not None and self.write_csv:
-            self._write(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
+            _append(Path(output_path, self.csv_file), row, epoch, steps)
+        if output_path is not None and self.write_items:
+            _append(Path(output_path, self.items_file), self.items, epoch, steps)
+        metrics |= {name: value for name, value in changes.items() if not math.isnan(value)}
         which = self.primary if isinstance(self.primary, str) else f"layer_{self.primary}"
         self.primary_metric = f"{which}_{self._title(self.task.primary)}"
         named: dict[str, float] = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, named, epoch, steps)
         return named
 
-    def _metrics(self, model: Any, dim: int | None) -> dict[str, float]:
+    def _evaluations(self, model: Any, dim: int | None) -> list[Evaluation]:
+        """Return the scores of the layers, NaN for those that cannot be scored."""
         prompts = loaded_recipe(model).retrieval_prompts or ("", "")
         splits = dict.fromkeys((self.split, self.kind.fitted_on or self.split))
         items = {split: self.task.split(split).with_prompts(*prompts) for split in splits}
         row = {text: i for i, text in enumerate(dict.fromkeys(text for part in items.values() for text in part.texts))}
         # queries and documents have their own prompts, other texts get the model's
         layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
-        evaluations: dict[int, Evaluation] = {}
+        unknown = np.full(len(items[self.split]), math.nan)
+        failed = Evaluation(metrics=dict.fromkeys(self.kind.metrics, math.nan), outputs=unknown, influences=unknown)
+        evaluations = [failed] * len(layers)
         for layer, values in enumerate(layers):
             try:
-                with settings(by_item=True):
+                with settings(by_item=True, outputs=True):
                     evaluations[layer] = self._scored(values[:, :dim], row, items)
             except DataError as error:
                 if layer not in self._warned:
                     logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
                 self._warned.add(layer)
-        return self._best(evaluations) | {
-            f"layer_{layer}_{self._title(name)}": evaluations[layer].metrics[name] / 100
-            if layer in evaluations
-            else math.nan
-            for layer in range(len(layers))
-            for name in self.kind.metrics
-        }
+        return evaluations
 
     def _title(self, metric: str) -> str:
         return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
@@ -165,21 +184,64 @@ class LayerEvaluator(BaseEvaluator):
         name, threshold, gold = self.kind.name, None, items[self.split]
         if self.kind.threshold is not None and self.split != "validation":
             threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
-        return evaluate_outputs(name, outputs(gold), gold.gold, threshold=threshold)
+        return evaluate_outputs(name, outputs(gold), gold.gold, threshold=threshold, primary=self.task.primary)
 
-    def _best(self, evaluations: dict[int, Evaluation]) -> dict[str, float]:
-        """Return the best layer, its score with the interval over items, and the mean over layers."""
-        primary, title = self.task.primary, self._title(self.task.primary)
-        layer = score = low = high = mean = math.nan
-        if evaluations:
-            scores = [evaluation.metrics[primary] for evaluation in evaluations.values()]
-            layer, score, mean = list(evaluations)[best_of(scores)], max(scores), float(np.mean(scores))
-            psi = evaluations[layer].influences
-            if psi is not None and len(psi) > 1 and (self._links is None or self._links.units > 1):
-                how: Any = {"links": self._links, "level": current().level, "metric": primary, "difference": False}
-                low, high = cast(Any, crossed([score], psi[None], **how)).interval
-        ends = {f"best_{title}": score, f"best_{title}_low": low, f"best_{title}_high": high, f"mean_{title}": mean}
-        return {"best_layer": layer, **{name: value / 100 for name, value in ends.items()}}
+    def _metrics(self, evaluations: list[Evaluation]) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the metrics, and the changes of the `primary` score since the evaluation before, NaN where unknown."""
+        title, scores = self._title(self.task.primary), [each.metrics[self.task.primary] for each in evaluations]
+        scored = [layer for layer, score in enumerate(scores) if not math.isnan(score)] or [0]
+        best = max(scored, key=scores.__getitem__)
+        layers: Any = {"best": [best], "mean": scored}
+        value, psi = self._score([evaluations[best]])
+        metrics = {"best_layer": best if math.isfinite(value) else math.nan} | self._ends(f"best_{title}", value, psi)
+        metrics[f"mean_{title}"] = self._score([evaluations[layer] for layer in scored])[0] / 100
+        for layer, evaluation in enumerate(evaluations):
+            metrics |= {f"layer_{layer}_{self._title(name)}": x / 100 for name, x in evaluation.metrics.items()}
+        chosen = [evaluations[layer] for layer in layers.get(self.primary, [self.primary])]
+        before, self._before = self._before, {}
+        changes: dict[str, float] = {}
+        for name in self._parts:
+            value, psi = self._before[name, *scored] = self._score(chosen, name)
+            earlier, of_earlier = before.get((name, *scored), (math.nan, psi))
+            changes |= self._ends(f"{name}change", value - earlier, psi - of_earlier, name, difference=True)
+            metrics |= self._ends(name + title, value, psi, name) if name else {}
+        return metrics, changes
+
+    def _score(self, layers: list[Evaluation], part: str = "") -> tuple[float, Array]:
+        """Return the mean score of layers x 100 on a part of the items, and the influences; NaN where undefined."""
+        rows, primary, scored = self._parts[part][0], self.task.primary, cast(list[Any], layers)
+        if part:
+            score, gold = partial(evaluate_outputs, self.kind.name), self.task.split(self.split).take(rows).gold
+            try:
+                with settings(by_item=True):
+                    scored = [score(x.outputs[rows], gold, threshold=x.threshold, primary=primary) for x in scored]
+            except DataError:
+                return math.nan, np.full(len(rows), math.nan)
+        psi: Array = np.mean([each.influences for each in scored], axis=0)
+        return float(np.mean([each.metrics[primary] for each in scored])), psi
+
+    def _ends(
+        self, name: str, value: float, psi: Array, part: str = "", *, difference: bool = False
+    ) -> dict[str, float]:
+        """Return a score x 100, or a difference, as 0 .. 1 by its name, with the ends of its interval over items."""
+        ends, links = (math.nan, math.nan), self._parts[part][1]
+        if math.isfinite(value) and errors_known(len(psi), links):
+            how: Any = {"links": links, "level": current().level, "metric": self.task.primary, "difference": difference}
+            ends = cast(Any, crossed([value], psi[None], **how)).interval
+        return {f"{name}{end}": x / 100 for end, x in zip(("", "_low", "_high"), (value, *ends), strict=True)}
+
+    def _by_item(self, evaluations: list[Evaluation]) -> dict[str, Any]:
+        """Return the columns of `items`."""
+        columns: dict[str, Any] = {"item": self.task.split(self.split).names}
+        groups = {name[6:-1]: set(rows) for name, (rows, _) in self._parts.items() if name}
+        of_item = [";".join(group for group in groups if i in groups[group]) for i in range(len(columns["item"]))]
+        columns |= {"groups": of_item} if groups else {}
+        for layer, evaluation in enumerate(evaluations):
+            values = evaluation.metrics[self.task.primary] + cast(Array, evaluation.influences)
+            columns[f"layer_{layer}_{self._title(self.task.primary)}"] = np.round(values / 100, 6).tolist()
+            if self.kind.zero_shot == "cosine":
+                columns[f"layer_{layer}_cosine"] = np.round(cast(Array, evaluation.outputs), 6).tolist()
+        return columns
 
     def _embedded(self, model: Any, texts: list[str], *, prompt: str | None) -> list[Layer]:
         """Return the (text, width) embeddings of texts by every layer, from one pass.
@@ -220,16 +282,6 @@ class LayerEvaluator(BaseEvaluator):
             both = np.asarray(model.encode(texts, show_progress_bar=False, **how), dtype=np.float32)
         return np.split(both, np.cumsum(widths)[:-1], axis=1)
 
-    def _write(self, folder: Path, row: dict[str, float]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / self.csv_file).open("a+", encoding="utf-8") as file:
-            file.seek(0)
-            before, header = file.readline().strip(), ",".join(row)
-            if before not in ("", header):
-                logger.warning("%s has other columns, perhaps from another model: no row was added", file.name)
-                return
-            file.write("\n".join([*([] if before else [header]), ",".join(map(str, row.values())), ""]))
-
 
 @plain_torch()
 def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "last") -> SentenceTransformer:
@@ -262,6 +314,40 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
     options: Any = {name: getattr(model, name) for name in ("default_prompt_name", "similarity_fn_name")}
     options |= {"prompts": dict(cast(Any, model.prompts)), "device": str(model.device), "truncate_dim": dim}
     return SentenceTransformer(modules=modules, **options).eval()
+
+
+# ---- what an evaluator is given, and writes ------------------------------------------------------------------
+
+
+def _parts(items: Items, groups: Groups, unit: str) -> dict[str, tuple[list[int], Links | None]]:
+    """Return rows and links of all items, and of each group; DataError unless it has rows, or each item a group."""
+    n = len(items)
+    if not isinstance(groups, Mapping):
+        names = np.array([*groups], dtype=object)
+        if len(names) not in (0, n):
+            raise DataError(f"expected a group for each of the {n:,} {plural(unit)} of the split, got {len(names):,}")
+        check_present(names, name="a group")
+        groups = {name: np.flatnonzero(names == name).tolist() for name in dict.fromkeys(names)}
+    parts = {"": [*range(n)]}
+    for group, rows in groups.items():
+        parts[f"group_{group}_"] = numbers = np.sort(rows).tolist()
+        if np.asarray(rows).dtype.kind not in "iu" or len({*numbers} & {*parts[""]}) < len(numbers):
+            raise DataError(f"expected distinct rows from 0 to {n - 1:,} in group {group!r}, got {rows!r:.60}")
+    return {name: (rows, links_of(items.take(rows))) for name, rows in parts.items()}
+
+
+def _append(path: Path, columns: Mapping[str, Sequence[object]], epoch: float, steps: int) -> None:
+    """Add the first rows of columns to a CSV file, unless it has others."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8", newline="") as file:
+        file.seek(0)
+        before, header = next(csv.reader(file), []), ["epoch", "steps", *columns]
+        if before not in ([], header):
+            logger.warning("%s has other columns, perhaps from another model: no row was added", file.name)
+            return
+        rows = itertools.islice(zip(*columns.values(), strict=True), MOST_ITEMS)
+        new = [*([] if before else [header]), *((epoch, steps, *row) for row in rows)]
+        csv.writer(file, lineterminator="\n").writerows(new)
 
 
 # ---- a model of sentence-transformers --------------------------------------------------------------------

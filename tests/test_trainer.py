@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import layerprobe as lp
 from layerprobe import trainer
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.stats.crossed import crossed
-from layerprobe.tasks.evaluation import item_influences, links_of
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
 from layerprobe.tasks.values import Examples, Task
 from layerprobe.trainer import LayerEvaluator, truncate
 from tests.export.judges import sentence_transformer
@@ -268,6 +269,149 @@ def test_data_in_one_piece_are_scored_whole(task: Task, model: Any) -> None:
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+# ---- changes, groups and items ------------------------------------------------------------------------
+
+
+def moved(model: Any) -> Any:
+    """The model after noise on all weights, as after a step."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_change_is_that_of_paired_queries(tmp_path: Path) -> None:
+    task = replace(toy_task_of("retrieval", validation=60), keep_overlaps=True)
+    items: Any = task.validation
+    items = items.take([*{query: row for row, query in enumerate(items.queries)}.values()])
+    task, n = replace(task, validation=items), len(items)
+    model = sentence_transformer(built(tmp_path, mean()))
+    evaluator = LayerEvaluator(task, split="validation", name="dev", primary=2)
+    by_hand, logged = [], []
+    for step in (10, 20):
+        logged.append(evaluator(model, str(tmp_path), 1, step))
+        queries, documents = (truncate(model, 2).encode([*texts]) for texts in (items.queries, items.documents))
+        cosines = queries @ documents.T / np.linalg.norm(documents, axis=1)
+        right = cosines[range(n), [judged[0][0] for judged in items.relevance]]
+        ranks = 1 + (cosines > right[:, None] + 1e-6).sum(axis=1)
+        by_hand.append(np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0))
+        moved(model)
+    assert not any("change" in name for name in logged[0])
+    now = logged[1]
+    difference = by_hand[1] - by_hand[0]
+    reach = stats.t.ppf(0.975, n - 1) * difference.std(ddof=1) / math.sqrt(n)
+    ends = difference.mean() - reach, difference.mean() + reach
+    assert now["dev_change"] == pytest.approx(
+        now["dev_layer_2_ndcg@10_cosine"] - logged[0]["dev_layer_2_ndcg@10_cosine"]
+    )
+    np.testing.assert_allclose([now["dev_change_low"], now["dev_change_high"]], ends, rtol=0, atol=1e-9)
+    rows = rows_of(tmp_path / "layer_evaluation_dev_items.csv")
+    assert [(row["steps"], row["item"]) for row in rows] == [(s, str(i)) for s in ("10", "20") for i in range(n)]
+    np.testing.assert_allclose(
+        [float(row["layer_2_ndcg@10_cosine"]) for row in rows], np.concatenate(by_hand), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", few([kind for kind in TOY_KINDS if kind not in BY_TOKENS], ("sts", "retrieval").__contains__)
+)
+def test_a_group_scores_what_its_items_alone_do(kind: str, tmp_path: Path) -> None:
+    task, rows = replace(toy_task_of(kind), keep_overlaps=True), range(3, 29, 2)
+    alone = replace(task, validation=task.validation.take(rows))
+    groups = {"some": [*rows], "one": [5]}
+    names = ["some" if row in rows else "rest" for row in range(32)]
+    model = sentence_transformer(built(tmp_path, mean()))
+    evaluators = [
+        LayerEvaluator(each, split="validation", primary=1, groups=of)
+        for each, of in ((task, groups), (task, names), (alone, ()))
+    ]
+    for _ in range(2):
+        by_rows, by_names, expected = (evaluator(model) for evaluator in evaluators)
+        moved(model)
+    (title,) = (
+        name.removeprefix("group_one_")
+        for name in by_rows
+        if name.startswith("group_one_") and name[-3:] not in ("low", "igh", "nge")
+    )
+    assert by_rows[f"group_some_{title}"] == pytest.approx(expected[f"layer_1_{title}"], abs=1e-9)
+    assert expected["change_low"] < expected["change"] < expected["change_high"]
+    for end in ("", "_low", "_high"):
+        assert by_rows[f"group_some_change{end}"] == pytest.approx(expected[f"change{end}"], abs=1e-9)
+        assert by_rows[f"group_some_{title}{end}"] == by_names[f"group_some_{title}{end}"]
+    assert math.isnan(by_rows[f"group_one_{title}_low"])
+    assert evaluators[0].items["groups"][3:6] == ["some", "", "some;one"]
+
+
+def test_items_add_up_to_the_scores(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(trainer, "MOST_ITEMS", 30)
+    evaluator = LayerEvaluator(task, primary="mean", write_csv=False)
+    found = evaluator(model, str(tmp_path))
+    for layer in range(N_BLOCKS + 1):
+        name = f"layer_{layer}_spearman_cosine"
+        assert np.mean(evaluator.items[name]) == pytest.approx(found[name], abs=1e-6)
+        u, v = (truncate(model, layer).encode(list(side), normalize_embeddings=True) for side in examples(task).sides)
+        np.testing.assert_allclose(evaluator.items[f"layer_{layer}_cosine"], (u * v).sum(axis=1), atol=2e-6)
+    again = evaluator(moved(model))
+    gain = again["mean_spearman_cosine"] - found["mean_spearman_cosine"]
+    assert again["change"] == pytest.approx(gain, abs=1e-12)
+    assert again["change_low"] < gain < again["change_high"]
+    assert [path.name for path in tmp_path.iterdir()] == ["layer_evaluation_items.csv"]
+    assert len(rows_of(tmp_path / "layer_evaluation_items.csv")) == 30
+    evaluator(truncate(model, 2))
+    assert "change" not in evaluator(model)  # other layers than before
+
+
+def test_intervals_are_those_of_the_metric_for_rare_classes(model: Any) -> None:
+    """Macro F1; influences on accuracy would be 100 apart."""
+    task, rare = toy_task_of("classification"), dict[str, Any]()
+    for split in ("train", "validation", "test"):
+        items = task.examples(split)  # type: ignore[arg-type]
+        rare[split] = replace(items, targets=tuple(float(not {*text} & {*"abcdef"}) for text in items.first))
+    evaluator = LayerEvaluator(replace(task, **rare), primary=1)
+    found = evaluator(model)
+    psi = 100 * (np.array(evaluator.items["layer_1_macro_f1_probe"]) - found["layer_1_macro_f1_probe"])
+    assert np.ptp(psi) > 110
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("primary", ["best", "mean", 1])
+@pytest.mark.parametrize("kind", ["sts", "retrieval"])
+def test_intervals_hold_a_change_of_nothing(
+    kind: str, primary: Any, task: Task, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers of equal quality, before and after: what changes is luck."""
+    rng, n, draws = np.random.default_rng(0), 40, 200
+    task = task if kind == "sts" else toy_task_of(kind, validation=n)
+    evaluator = LayerEvaluator(task, split="validation", primary=primary)
+
+    def drawn(gold: Any, alike: Any) -> list[Any]:
+        by_layer = alike + 0.7 * rng.standard_normal((3, n))
+        with lp.settings(by_item=True, outputs=True):
+            if kind == "sts":
+                return [evaluate_outputs(kind, gold + values, gold) for values in by_layer]
+            ranked = [
+                [[*[9] * rank, 0, *[9] * 10][:10] for rank in np.exp(1 + values).astype(int)] for values in by_layer
+            ]
+            return [evaluate_outputs(kind, np.stack([ranks, ranks], axis=2), gold) for ranks in np.array(ranked, float)]
+
+    held = 0
+    for _ in range(draws):
+        alike, gold = rng.standard_normal((2, n))
+        truth = gold if kind == "sts" else np.array([{0: 1.0}] * n)
+        for _ in range(2):
+            evaluations = drawn(truth, alike)
+            monkeypatch.setattr(evaluator, "_evaluations", lambda *given, now=evaluations: now)
+            found = evaluator(model)
+        held += found["change_low"] <= 0 <= found["change_high"]
+    assert held / draws >= 0.93
+
+
 # ---- in training --------------------------------------------------------------------------------------
 
 
@@ -334,11 +478,11 @@ def test_training_with_the_evaluator_goes_as_without(task: Task, source: Callabl
     for layer in range(N_BLOCKS + 1):
         expected = theirs(examples(task))(truncate(model, layer))["spearman_cosine"]
         assert logged[-1][f"eval_dev_layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
-    with (tmp_path / "out" / "eval" / "layer_evaluation_dev_results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path / "out" / "eval" / "layer_evaluation_dev_results.csv")
     assert [row["steps"] for row in rows] == ["2", "4", "6"]
     for name in ("best_layer", "layer_1_pearson_cosine", "best_spearman_cosine_low"):
         assert [float(row[name]) for row in rows] == [row[f"eval_dev_{name}"] for row in logged]
+    assert [row["change_low"] for row in rows] == ["nan", *(str(row["eval_dev_change_low"]) for row in logged[1:])]
     card = model.model_card_data
     assert any("dev_best_spearman_cosine" in row for row in card.training_logs)
 
@@ -474,7 +618,8 @@ def test_a_file_of_other_columns_is_left_alone(
     assert "has other columns, perhaps from another model: no row was added" in caplog.text
     assert file.read_text() == before
     assert len(before.splitlines()) == 2
-    LayerEvaluator(task, name="none", write_csv=False)(model, str(tmp_path / "eval"))
+    (tmp_path / "eval" / "layer_evaluation_items.csv").unlink()
+    LayerEvaluator(task, name="none", write_csv=False, write_items=False)(model, str(tmp_path / "eval"))
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
@@ -489,6 +634,11 @@ def test_a_file_of_other_columns_is_left_alone(
         ({"primary": 1.0}, "expected layers as whole numbers"),
         ({"heads": "all"}, "heads is 'all', expected one of 'last', 'every'"),
         ({"truncate_dim": 0}, "expected truncate_dim as a whole number from 1, got 0"),
+        ({"groups": ["a", "b"]}, "expected a group for each of the 40 pairs of the split, got 2"),
+        ({"groups": ["a", None] * 20}, "expected a group for every row, got None in row 1"),
+        ({"groups": {"late": [1, 40]}}, "expected distinct rows from 0 to 39 in group 'late', got \\[1, 40\\]"),
+        ({"groups": {"twice": [1, 1]}}, "expected distinct rows from 0 to 39 in group 'twice'"),
+        ({"groups": {"none": ()}}, "expected distinct rows from 0 to 39 in group 'none'"),
     ],
 )
 def test_wrong_options(options: Any, words: str, task: Task) -> None:
