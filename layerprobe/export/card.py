@@ -51,6 +51,7 @@ def card(
     runs: Sequence[FineTuningRun] = (),
     finding: Finding | None = None,
     made: str = "",
+    prompts: tuple[str, str] | None = None,
     int8: Sequence[Int8File] = (),
     changes: Sequence[str] = (),
 ) -> str:
@@ -67,6 +68,7 @@ def card(
         runs: Available runs of this layer with all seeds, including that one.
         finding: Evidence for the choice of the layer.
         made: How the model was made and what was measured.
+        prompts: Prompts before queries and documents, if documents can stay embedded by the whole model.
         int8: Its 8-bit graphs.
         changes: Differences from the base model, in words.
     """
@@ -84,6 +86,7 @@ def card(
         model=model,
         name=_model_name(model),
         on_hub=_is_on_hub(model),
+        whole=_whole_name(model),
         layer=layer,
         blocks=_blocks(model, layer),
         parameters=parameters_phrase(model.parameters[layer], before),
@@ -102,6 +105,7 @@ def card(
         int8=int8,
         floats=FLOATS,
         made=made,
+        prompts=prompts,
         run=run,
         **tuned,
         finding=finding,
@@ -156,9 +160,13 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
+def _whole_name(model: ModelDescription) -> str:
+    """Return the model's hub id or folder name, without blocks, modality and revision."""
+    return re.split(r" \((?:random init|blocks )|:(?:image|text)(?=$| \()|@", _model_name(model))[0]
+
+
 def _metadata(model: ModelDescription, *, images: bool) -> str:
     """Return the YAML front matter of the card."""
-    hub_id = re.split(r" \((?:random init|blocks )|:(?:image|text)(?=$| \()|@", model.source or model.name)[0]
     library, task = "sentence-transformers", "sentence-similarity"
     if images:
         library, task = "transformers", "image-feature-extraction"
@@ -167,7 +175,7 @@ def _metadata(model: ModelDescription, *, images: bool) -> str:
         pipeline_tag=task,
         tags=[library, task, *(() if images else ("feature-extraction",)), "layerprobe", "truncated"],
         # nobody else can look up a local folder
-        base_model=hub_id if _is_on_hub(model) else None,
+        base_model=_whole_name(model) if _is_on_hub(model) else None,
     )
     return data.to_yaml()
 

@@ -148,6 +148,7 @@ def export_model(
     finding: Finding | None = None,
     made: str = "",
     dense: str | Path | None = None,
+    prompts: tuple[str, str] | None = None,
     int8: str | Sequence[str] = (),
     overwrite: bool = False,
 ) -> ExportResult:
@@ -170,6 +171,8 @@ def export_model(
         finding: Evidence for the card, for the same model.
         made: Description for the card: how the model was made and what was measured.
         dense: For a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
+        prompts: For a run of `shrink`, prompts before queries and before documents, such as `Shrunk.prompts`: the card
+            shows how to search documents that the whole model embedded.
         int8: Backends with an 8-bit graph of the encoder in the folder, weights and activations, as
             `shrink` measures it: "onnx" and "openvino". It is reloaded, and its difference from float32 is reported.
         overwrite: Replace an earlier export at `out`.
@@ -253,8 +256,7 @@ def export_model(
         pooling = run.protocol.pooling
         max_length = run.protocol.max_length
         prompt = origin.prompt
-        query_prompt = origin.query_prompt
-        document_prompt = origin.document_prompt
+        query_prompt, document_prompt = prompts or (origin.query_prompt, origin.document_prompt)
         described = origin.model
         declared = origin.dtype
         source_length = origin.max_length
@@ -297,6 +299,7 @@ def export_model(
             runs=() if saved is None else runs_of_layer(saved[0]),
             finding=finding,
             made=made,
+            prompts=prompts,
             changes=changes,
         )
         difference, by_both, files = write_checkpoint(

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.backends import BACKENDS, TORCH
+from layerprobe.encoders.batching import ModelInputs
 from layerprobe.encoders.engines import int8_graphs
 from layerprobe.encoders.graphs import Graph, open_graph, timed_rounds
-from layerprobe.encoders.identity import Resolved
 from layerprobe.encoders.loading import SharedModel, load
 from layerprobe.encoders.timing import median_range
 from layerprobe.errors import MissingPackageError, ModelError
@@ -30,8 +30,9 @@ from layerprobe.finetuning.runs import with_prompts
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.interval import Interval
+from layerprobe.kinds.retrieval import RetrievalItems, closest_documents
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.teacher import Embed, Taught, agreement, embedder, fewer, mapped, once, tokenized
+from layerprobe.shrinking.teacher import Embed, Taught, Vectors, agreement, embedder, fewer, mapped, once, tokenized
 from layerprobe.shrinking.values import PointsLost, Served
 from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences, links_of
@@ -43,6 +44,8 @@ from layerprobe.tasks.values import Task
 Array = NDArray[np.float64]
 ScoredOutputs = tuple[Evaluation, Array]
 """Scores of outputs, and each item's contribution to the primary metric."""
+Embedding = tuple[SharedModel, Embed]
+"""A model, and how it embeds texts."""
 
 
 def has_untrained_outputs(kind: str) -> bool:
@@ -53,51 +56,6 @@ def has_untrained_outputs(kind: str) -> bool:
 def _has_head(kind: str) -> bool:
     criterion: Criterion = KINDS[kind].learning().loss(width=1, n_labels=2)
     return any(True for _ in criterion.parameters())
-
-
-def tuned(
-    model: Resolved, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
-) -> ScoredOutputs:
-    """Fine-tune a model truncated at a layer and score it on a split; a finished run is loaded.
-
-    Texts are truncated at the protocol's length.
-    """
-    model = model.with_options(max_length=None)
-    (run,) = finetune(model, task, [layer], seeds=[seed], protocol=protocol).runs
-    influences = run_items(checked_task(task), [run]).influences[split][run.key]
-    outputs = outputs_in(run.directory).of(layer, split)
-    return Evaluation(metrics=getattr(run, split), threshold=run.threshold, outputs=outputs), influences
-
-
-def difference(
-    a: Sequence[ScoredOutputs], b: Sequence[ScoredOutputs], task: Task, split: ScoredSplit, *, level: float
-) -> Interval | None:
-    """Return the difference a - b of scores over the same seeds and items; None if items have no error."""
-    items, primary = task.split(split), task.primary
-    influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])
-    values = [one.metrics[primary] - other.metrics[primary] for (one, _), (other, _) in zip(a, b, strict=True)]
-    links = links_of(items)
-    if not errors_known(len(items), links):
-        return None
-    return crossed(values, influences, links=links, level=level, unit=KINDS[task.kind].unit, metric=primary)
-
-
-def failing(whole: Sequence[ScoredOutputs], small: Sequence[ScoredOutputs], task: Task, split: ScoredSplit) -> float:
-    """Return the points lost if one more item failed that the whole model gets right.
-
-    (2 |score| + max(sum x^3 / sum x^2, 0)) / G, with influences x of the items on the loss and G independent items: the
-    first term assumes that the smaller model is as wrong on that item as the whole one is right, the second adds the
-    size of the largest losses among the items. A sample of G misses failures rarer than about 3 / G.
-
-    Source: second term: Johnson 1978 (Journal of the American Statistical Association 73), skewed means.
-    """
-    items = task.split(split)
-    links = links_of(items)
-    losses = np.mean([one - other for (_, one), (_, other) in zip(whole, small, strict=True)], axis=0)
-    squares = float(np.square(losses).sum())
-    skew = float((losses**3).sum()) / squares if squares else 0.0
-    score = float(np.mean([scores.metrics[task.primary] for scores, _ in whole]))
-    return (2 * abs(score) + max(skew, 0.0)) / (len(items) if links is None else links.units)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -111,8 +69,16 @@ class Compared:
     margin: float
     whole_scored: dict[str, ScoredOutputs] = field(default_factory=dict)
     """Scores of the whole model without fine-tuning, by split."""
-    first: tuple[Evaluation, Evaluation] | None = None
-    """Latest scores of the whole model and the first smaller one, after fine-tuning both if that was done."""
+    whole_embedded: dict[str, Vectors] = field(default_factory=dict)
+    """Embeddings of the texts of these splits by the whole model."""
+    first: tuple[Evaluation, ...] = ()
+    """Latest scores of the whole model, the first smaller one, and that one for queries alone; after fine-tuning both
+    if that was done."""
+
+    @property
+    def prompted(self) -> Task:
+        """The task with the whole model's prompts of queries, which a smaller one's folder does not contain."""
+        return self.task if self.task.train.prompts is None else with_prompts(self.task, self.whole.checkpoint)
 
     def some_texts(self, n: int) -> tuple[str, ...]:
         """Return some texts of the test split."""
@@ -125,38 +91,60 @@ class Compared:
             return None
         return self._score_whole("validation")[0].metrics[self.task.primary]
 
-    def losses(
-        self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
-    ) -> tuple[PointsLost | None, PointsLost | None]:
-        """Return the loss of smaller models, one per seed, from their embeddings, and after fine-tuning both."""
-        as_it_is = self.as_they_are(models, split) if has_untrained_outputs(self.task.kind) else None
-        if self.tuning is None:
-            return as_it_is, None
-        return as_it_is, self._after_tuning([model for model, _ in models], seeds, cast(ScoredSplit, split))
+    def losses(self, models: Sequence[Embedding], seeds: Sequence[int], split: str) -> dict[str, PointsLost | None]:
+        """Return the losses of smaller models, one per seed, by the names of the fields of `Smaller`."""
+        losses = dict[str, PointsLost | None]()
+        if has_untrained_outputs(self.task.kind):
+            losses["as_it_is"] = self.as_they_are(models, split)
+        if split == "test":
+            losses["asymmetric"] = self.asymmetric(models)
+        if self.tuning is not None:
+            losses["tuned"] = self._after_tuning([model for model, _ in models], seeds, cast(ScoredSplit, split))
+        return losses
 
-    def as_they_are(self, models: Sequence[tuple[SharedModel, Embed]], split: str) -> PointsLost:
+    def as_they_are(self, models: Sequence[Embedding], split: str) -> PointsLost:
         """Return the loss of smaller models, one per seed, from their embeddings."""
         split = cast(ScoredSplit, split)
         small, whole = [self._untrained(model, split, embed) for model, embed in models], [self._score_whole(split)]
         self.first = whole[0][0], small[0][0]
         return self._loss(whole, small, split)
 
+    def asymmetric(self, models: Sequence[Embedding]) -> PointsLost | None:
+        """Return the test loss if smaller models, one per seed, embed queries and the whole model documents.
+
+        None for tasks without queries, and if the models' embeddings differ in width.
+
+        Source: Vujanic and Rueckstiess 2025 (arXiv 2509.12539), asymmetric retrieval.
+        """
+        items = self.prompted.test
+        if not isinstance(items, RetrievalItems):
+            return None
+        whole, small = self._score_whole("test"), list[ScoredOutputs]()
+        row = {text: i for i, text in enumerate(items.texts)}
+        documents = self.whole_embedded["test"][[row[text] for text in items.document_texts]]
+        for model, embed in models:
+            length = model.encoder.limit(model.checkpoint.max_length)
+            queries = embed(model.encoder.tokenize(items.query_texts, max_length=length))
+            if queries.shape[1] != documents.shape[1]:
+                return None
+            n, rows = len(queries), np.arange(len(queries) + len(documents))
+            both, itself = np.concatenate([queries, documents]), np.array(items.own)
+            values = closest_documents(both, rows[:n], rows[n:], itself, name="the embeddings")
+            small.append(self._scored(values, "test"))
+        self.first = *self.first, small[0][0]
+        return self._loss([whole], small, "test")
+
     def whole_interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of the whole model's score on the test split over new items."""
         scored, influences = self._score_whole("test")
-        primary, links = self.task.primary, links_of(self.task.test)
-        score, unit = scored.metrics[primary], KINDS[self.task.kind].unit
-        if not errors_known(len(self.task.test), links):
-            return None
-        error = crossed(
-            [score], influences[None], links=links, level=LEVEL, unit=unit, metric=primary, difference=False
-        )
+        error = self._error([scored.metrics[self.task.primary]], influences[None], "test", difference=False)
         return None if error is None else error.interval
 
     def item_source(self) -> ItemSource | None:
         """Return the source of a page's test items, outputs of the whole and a smaller model, after `losses`."""
-        if self.first is None:
+        if not self.first:
             return None
+        names = "whole model", "smaller model", "smaller model for queries, whole for documents"
         groups = (
             LayerOutputs(
                 name=name,
@@ -165,67 +153,86 @@ class Compared:
                 outputs=partial(list, [(evaluation.outputs, evaluation.threshold)]),
                 scores=[evaluation.metrics[self.task.primary]],
             )
-            for name, evaluation in zip(("whole model", "smaller model"), self.first, strict=True)
+            for name, evaluation in zip(names, self.first, strict=False)
         )
         return ItemSource(task=self.task, split="test", groups=tuple(groups), start=((1, 0), (0, 0)))
 
     def _score_whole(self, split: ScoredSplit) -> ScoredOutputs:
+        def embed(texts: ModelInputs) -> Vectors:
+            self.whole_embedded[split] = embedder(self.whole)(texts)
+            return self.whole_embedded[split]
+
         if split not in self.whole_scored:
-            self.whole_scored[split] = self._untrained(self.whole, split, embedder(self.whole))
+            self.whole_scored[split] = self._untrained(self.whole, split, embed)
         return self.whole_scored[split]
 
     def _loss(self, whole: Sequence[ScoredOutputs], small: Sequence[ScoredOutputs], split: ScoredSplit) -> PointsLost:
         primary = self.task.primary
         scores, smaller = ([evaluation.metrics[primary] for evaluation, _ in scored] for scored in (whole, small))
         whole = [*whole] * (len(small) if len(whole) == 1 else 1)
+        values = np.subtract(scores, smaller).tolist()  # of one whole model, or of one per seed
+        influences = np.stack([one - other for (_, one), (_, other) in zip(whole, small, strict=True)])
         return PointsLost(
             metric=primary,
             whole=tuple(scores),
             small=tuple(smaller),
-            error=difference(whole, small, self.task, split, level=LEVEL),
+            error=self._error(values, influences, split, difference=True),
             margin=self.margin,
-            failure=failing(whole, small, self.task, split),
+            failure=self._failure(float(np.mean(scores)), influences.mean(axis=0), split),
         )
+
+    def _error(
+        self, values: Sequence[float], influences: Array, split: ScoredSplit, *, difference: bool
+    ) -> Interval | None:
+        """Return the mean over seeds of scores, or of their differences, over items; None if these have no error."""
+        items, unit, metric = self.task.split(split), KINDS[self.task.kind].unit, self.task.primary
+        links = links_of(items)
+        if not errors_known(len(items), links):
+            return None
+        return crossed(values, influences, links=links, level=LEVEL, unit=unit, metric=metric, difference=difference)
+
+    def _failure(self, score: float, losses: Array, split: ScoredSplit) -> float:
+        """Return the points lost if one more item failed that the whole model, with this mean score, gets right.
+
+        (2 |score| + max(sum x^3 / sum x^2, 0)) / G, with influences x of the items on the loss and G independent items:
+        the first term assumes that the smaller model is as wrong on that item as the whole one is right, the second
+        adds the size of the largest losses among the items. A sample of G misses failures rarer than about 3 / G.
+
+        Source: second term: Johnson 1978 (Journal of the American Statistical Association 73), skewed means.
+        """
+        items = self.task.split(split)
+        links, squares = links_of(items), float(np.square(losses).sum())
+        skew = float((losses**3).sum()) / squares if squares else 0.0
+        return (2 * abs(score) + max(skew, 0.0)) / (len(items) if links is None else links.units)
 
     def _after_tuning(self, models: Sequence[SharedModel], seeds: Sequence[int], split: ScoredSplit) -> PointsLost:
         for model in (self.whole, *models):
             model.forget()  # fine-tuning loads its own model
-        whole, small = (
-            [
-                tuned(
-                    model.checkpoint,
-                    self._task(model),
-                    count_blocks(model.checkpoint.config),
-                    seed,
-                    self.tuning,
-                    split,
-                )
-                for model, seed in zip(group, seeds, strict=True)
-            ]
-            for group in ([self.whole] * len(seeds), models)
-        )
+        groups = [self.whole] * len(seeds), models
+        whole, small = ([*map(self._tuned, group, seeds, [split] * len(seeds))] for group in groups)
         self.first = whole[0][0], small[0][0]
         return self._loss(whole, small, split)
 
-    def _task(self, model: SharedModel) -> Task:
-        """Return the task with the whole model's prompts, which a smaller one's folder does not contain."""
-        if model is self.whole or self.task.train.prompts is None:
-            return self.task
-        prompts = self.whole.checkpoint.retrieval_prompts
-        train, validation, test = (
-            items.with_prompts(*prompts) for items in (self.task.train, self.task.validation, self.task.test)
-        )
-        return replace(self.task, train=train, validation=validation, test=test)
+    def _tuned(self, model: SharedModel, seed: int, split: ScoredSplit) -> ScoredOutputs:
+        """Fine-tune a model and score it; a finished run is loaded. Texts are truncated at the protocol's length."""
+        checkpoint, task = model.checkpoint.with_options(max_length=None), self.prompted
+        layer = count_blocks(checkpoint.config)
+        (run,) = finetune(checkpoint, task, [layer], seeds=[seed], protocol=self.tuning).runs
+        influences = run_items(checked_task(task), [run]).influences[split][run.key]
+        outputs = outputs_in(run.directory).of(layer, split)
+        return Evaluation(metrics=getattr(run, split), threshold=run.threshold, outputs=outputs), influences
 
     def _untrained(self, model: SharedModel, split: ScoredSplit, embed: Embed) -> ScoredOutputs:
-        task, kind, threshold = self._task(model), KINDS[self.task.kind], None
+        task, kind, threshold = self.prompted, KINDS[self.task.kind], None
         outputs = self._probed if _has_head(self.task.kind) else self._outputs
         if kind.fitted_on == "validation" and split != "validation":
             threshold = self._untrained(model, "validation", embed)[0].threshold
-        values, gold = outputs(model, task, split, embed), task.split(split).gold
-        scored = replace(evaluate_outputs(self.task.kind, values, gold, threshold=threshold), outputs=values)
-        primary, threshold = self.task.primary, scored.threshold
-        return scored, item_influences(self.task.kind, values, gold, metric=primary, threshold=threshold)
+        return self._scored(outputs(model, task, split, embed), split, threshold)
+
+    def _scored(self, values: Array, split: ScoredSplit, threshold: float | None = None) -> ScoredOutputs:
+        gold, kind, primary = self.task.split(split).gold, self.task.kind, self.task.primary
+        scored = replace(evaluate_outputs(kind, values, gold, threshold=threshold), outputs=values)
+        return scored, item_influences(kind, values, gold, metric=primary, threshold=scored.threshold)
 
     def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return outputs of the embeddings by the kind's loss: cosines, distances or rankings."""

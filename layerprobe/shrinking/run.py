@@ -176,6 +176,7 @@ def shrink(
         dimensions=settings.dimensions,
         vocabulary=work.vocabulary,
         front=front,
+        prompts=cast(Any, work.compared).prompted.test.prompts if best.asymmetric else None,
         warnings=tuple(work.warnings(best)),
         item_source=work.item_source,
     )
@@ -493,11 +494,11 @@ class _Work:
             alike = [evaluate_outputs(TEACHER.name, embeddings, held_out.gold).metrics for embeddings in vectors]
         compared, on_task, speed = self.compared, None, None
         with part(start=1, share=1, whole=2):
-            as_it_is, tuned = (None, None) if compared is None else compared.losses(ways, seeds, split)
-        losses = {"chosen_by": tuned or as_it_is}
-        if split == "test":
-            losses = {"chosen_by": self.tried[k].chosen_by if k in self.tried else None}
-            losses |= {"as_it_is": as_it_is, "tuned": tuned}
+            losses = {} if compared is None else compared.losses(ways, seeds, split)
+        if split == "validation":
+            losses = {"chosen_by": losses.get("tuned", losses.get("as_it_is"))}
+        else:
+            losses["chosen_by"] = self.tried[k].chosen_by if k in self.tried else None
             if compared is not None:
                 self.item_source = compared.item_source()
                 both, texts = (ways[0], (self.whole, embedder(self.whole))), compared.some_texts(N_TEXTS)

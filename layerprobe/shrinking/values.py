@@ -225,6 +225,9 @@ class Smaller:
     """Loss on the validation split that chose the size; None if the size was given."""
     as_it_is: PointsLost | None = None
     """Loss on the test split without fine-tuning; None if not measured, or if the kind needs fine-tuning."""
+    asymmetric: PointsLost | None = field(default=None, metadata=RARE)
+    """Loss on the test split of retrieval without fine-tuning if it embeds queries and the whole model documents; None
+    for other kinds and for fewer dimensions."""
     tuned: PointsLost | None = None
     """Loss on the test split, both models fine-tuned."""
 
@@ -319,7 +322,7 @@ MISSING = 0.02
 """Share of the task's tokens that may be missing without a warning."""
 AGREE = 90.0
 """Agreement without training above which a size is worth a try."""
-FIRST = ("lost", "parameters", "speed", "agreement")
+FIRST = ("lost", "asymmetric", "parameters", "speed", "agreement")
 """Facts, in the order of tiles."""
 
 
@@ -355,6 +358,8 @@ class Shrunk(Shown):
     front: tuple[Served, ...] = ()
     """The whole model and the smaller one on every backend and, on a task, models of other sizes, if these were
     measured."""
+    prompts: tuple[str, str] | None = field(default=None, metadata=RARE)
+    """Prompts before queries and before documents, for `export_model`, if `Smaller.asymmetric` was measured."""
     warnings: tuple[str, ...] = ()
     item_source: Any = field(default=None, compare=False, metadata=UNSAVED)
     """Source of single test items for pages, an `ItemSource`; None without a task, and in results read from a file."""
@@ -401,7 +406,8 @@ class Shrunk(Shown):
         """Which blocks and tokens suffice, what they lose, and what that saves."""
         small, loss, whole = self.smaller, self.smaller.loss, self.model
         verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
-        facts: dict[str, Fact] = {} if loss is None else {"lost": replace(loss.fact, split="test")}
+        losses = {"lost": loss, "asymmetric": None if small.tuned else small.asymmetric}
+        facts = {name: replace(lost.fact, split="test") for name, lost in losses.items() if lost is not None}
         facts |= {
             "parameters": Fact(value=small.parameters / whole.parameters[-1] - 1, unit="share"),
             "size": Fact(value=small.parameters, unit="parameters"),
@@ -443,8 +449,10 @@ class Shrunk(Shown):
         )
 
     def _checks(self) -> Iterator[Check]:
-        """Yield what would settle the loss, whether texts resemble the task's, and missing tokens."""
-        small, loss = self.smaller, self.smaller.loss
+        """Yield whether an index can stay, what would settle the loss, whether the texts are like the task's."""
+        small, loss, asymmetric = self.smaller, self.smaller.loss, self.smaller.asymmetric
+        if small.tuned is None and asymmetric is not None and asymmetric.error is not None:
+            yield Check(name=f"index {asymmetric.verdict}", passed=None, facts=asymmetric.needed)
         if loss is not None and loss.error is not None:
             passed = {"within": True, "worse": False, "not shown": None}[loss.verdict]
             yield Check(name="loss", passed=passed, facts=loss.needed)
@@ -468,8 +476,9 @@ class Shrunk(Shown):
 
     @property
     def details(self) -> tuple[Table, ...]:
-        """The trained sizes; and backends, if measured."""
-        return (self.sizes, *((self.ways,) if self.front else ()))
+        """The trained sizes; and both ways to embed documents, and backends, if measured."""
+        by_whole = (self.sides,) if self.smaller.asymmetric else ()
+        return (*by_whole, self.sizes, *((self.ways,) if self.front else ()))
 
     @property
     def sources(self) -> dict[str, str]:
@@ -541,17 +550,7 @@ class Shrunk(Shown):
         before = {removal.kept: removal.agreement for removal in self.removals}
 
         def scores(name: str, title: str, split: str) -> tuple[Column, ...]:
-            rows = [getattr(size, name) for size in self.tried]
-            losses = [loss for loss in rows if loss is not None]
-            of_whole = fmean(losses[0].whole) if losses else None
-            ends = [loss and loss.interval for loss in rows]
-            lost = Quantity("loss, points below the whole model", split, "lower")
-            over = joint_error_sources(loss.error for loss in losses if loss.error)
-            return (
-                Column(name, [*(loss and fmean(loss.small) for loss in rows), of_whole], title, ".2f"),
-                Column(f"{name}_loss", [*(loss and loss.value for loss in rows), None], "loss", ".2f", quantity=lost),
-                Column(f"{name}_loss_interval", [*ends, None], interval_title(0.95), ".2f", interval=True, over=over),
-            )
+            return _score_columns([getattr(size, name) for size in self.tried], name, title, split)
 
         metric = next((metric_title(size.loss.metric) for size in self.tried if size.loss), "score")
         notes = ["Agreement: how closely text similarities match the full model's. It is not a task score."]
@@ -580,6 +579,21 @@ class Shrunk(Shown):
             charts=self._losses,
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
+        )
+
+    @property
+    def sides(self) -> Table:
+        """One row per choice of models for queries and for documents, the whole model for both last."""
+        asymmetric, as_it_is = self.smaller.asymmetric, self.smaller.as_it_is
+        title = f"test {metric_title(asymmetric.metric)}" if asymmetric else ""
+        return Table(
+            columns=(
+                Column("queries", ("smaller model", "smaller model", "whole model"), "queries by"),
+                Column("documents", ("smaller model", "whole model", "whole model"), "documents by"),
+                *_score_columns([as_it_is, asymmetric], "score", title, "test"),
+            ),
+            title="Queries and documents",
+            notes=("Before fine-tuning: a fine-tuned model needs an index of its own.",) if self.smaller.tuned else (),
         )
 
     @property
@@ -673,13 +687,26 @@ class Shrunk(Shown):
             del facts["passes"]
         if self.vocabulary is not None:
             facts["missing"] = Fact(value=self.vocabulary.missing, unit="share")
-        losses = {"lost_as_it_is": small.as_it_is, "lost_tuned": small.tuned}
+        losses = {"lost_as_it_is": small.as_it_is, "asymmetric": small.asymmetric, "lost_tuned": small.tuned}
         facts |= {name: loss.fact for name, loss in losses.items() if loss is not None}
         if small.loss is not None:
             del facts["agreement"]
         if small.loss is None or small.loss.verdict != "within":
             del facts["within"]
         return words.account(replace(conclusion, facts=facts, names=names))
+
+
+def _score_columns(losses: Sequence[PointsLost | None], name: str, title: str, split: str) -> tuple[Column, ...]:
+    """Return columns of scores, losses and their intervals, and as a last row the whole model's score."""
+    of_whole = next((fmean(loss.whole) for loss in losses if loss), None)
+    ends = [*(loss and loss.interval for loss in losses), None]
+    lost = Quantity("loss, points below the whole model", split, "lower")
+    over = joint_error_sources(loss.error for loss in losses if loss and loss.error)
+    return (
+        Column(name, [*(loss and fmean(loss.small) for loss in losses), of_whole], title, ".2f"),
+        Column(f"{name}_loss", [*(loss and loss.value for loss in losses), None], "loss", ".2f", quantity=lost),
+        Column(f"{name}_loss_interval", ends, interval_title(0.95), ".2f", interval=True, over=over),
+    )
 
 
 def dense_name(dimensions: int) -> str:

@@ -73,6 +73,7 @@ CARDS = {
     "some blocks, none of them kept": lambda: card(SOME, 0, LAYOUT),
     "some blocks, one of them kept": lambda: card(SOME, 1, LAYOUT),
     "some blocks, all of them kept": lambda: card(SOME, 3, LAYOUT),
+    "some blocks, for queries": lambda: card(SOME, 3, PROMPTS, made="It lost 1 point.", prompts=("a ", "b c ")),
     "random weights": lambda: card(described("org/model@v1 (random init 3)", random_init=3), 2, LAYOUT),
     "random weights, fine-tuned": lambda: card(described(random_init=3), 2, LAYOUT, run=RUN, origin=ORIGIN),
     "fine-tuned with one seed": lambda: card(described(), 2, LAYOUT, run=RUN, origin=ORIGIN),

@@ -42,6 +42,8 @@ from layerprobe.shrinking.values import PointsLost, Served, ShrinkSettings, Shru
 from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.values import Task
 from tests.encoders import vocabularies
+from tests.export.judges import sentence_transformer
+from tests.export.test_sentence_transformers import built, mean
 from tests.few import few
 from tests.images import digit_folder, item_of, save_vision
 from tests.models import save_tiny, store_as, stored_bytes
@@ -108,6 +110,53 @@ def test_the_loss_is_that_of_scores(folder: str) -> None:
     assert loss.error.level == 0.95
     assert loss.value == pytest.approx(loss.error.value)
     assert result.smaller.tuned is None
+
+
+def test_queries_by_the_smaller_model_and_documents_by_the_whole_one(tmp_path: Path) -> None:
+    """By hand, with both in sentence-transformers; and by the code on the card of the export."""
+    folder, task = built(tmp_path, mean(), prompts={"query": "a b ", "document": "c "}), toy_task_of("retrieval")
+    result, items = shrunk(folder, task, size=1, seeds=2), task.test
+    both, asymmetric = result.smaller.as_it_is, result.smaller.asymmetric
+    assert both is not None
+    assert asymmetric is not None
+    assert result.prompts == ("a b ", "c ")
+    whole = sentence_transformer(folder)
+    documents = whole.encode(list(items.documents), prompt="c ")
+    for number, run in enumerate(result.smaller.folders):
+        out = tmp_path / f"small-{number}"
+        export_model(run, out, made=result.account, prompts=result.prompts)
+        small = sentence_transformer(out)
+        similarities = np.asarray(small.similarity(small.encode_query(list(items.queries)), documents))
+        relevant = similarities[np.arange(len(items)), [judged[0][0] for judged in items.relevance]]
+        ranks = 1 + (similarities > relevant[:, None]).sum(axis=1)
+        assert asymmetric.small[number] == pytest.approx(100 * (1 / np.log2(1 + ranks))[ranks <= 10].sum() / len(items))
+    assert (asymmetric.whole, asymmetric.small == both.small) == (both.whole, False)
+    assert asymmetric.error is not None
+    assert (asymmetric.error.n_seeds, asymmetric.error.n_items) == (2, len(items))
+    text, values = (out / "README.md").read_text(), dict[str, Any]()
+    code = text.partition("whole one")[2].split("```python")[1].split("```")[0]
+    exec(code.replace("path/to/this/folder", str(out)).replace("path/to/model", str(folder)), values)
+    np.testing.assert_array_equal(values["queries"], small.encode(["A question?"], prompt="a b "))
+    np.testing.assert_array_equal(values["documents"], whole.encode(["A document.", "Another one."], prompt="c "))
+    assert values["similarities"].shape == (1, 2)
+    assert "and only queries by this one, likewise without fine-tuning, it is " in text.partition("How it was made")[2]
+    assert "Queries and documents" in assert_shows_itself(result, tmp_path)
+    scores = [np.mean(scores) for scores in (both.small, asymmetric.small, both.whole)]
+    assert [*result.sides.column("score").values] == pytest.approx(scores)
+    after = dataclasses.replace(result, tried=(dataclasses.replace(result.smaller, tuned=both),))
+    assert after.sides.notes == ("Before fine-tuning: a fine-tuned model needs an index of its own.",)
+    assert "asymmetric" not in after.facts
+    assert [group.name for group in result.item_source.groups][2] == "smaller model for queries, whole for documents"
+
+
+@pytest.mark.parametrize(("kind", "how"), [("retrieval", {"dimensions": 4}), ("sts", {})])
+def test_documents_by_the_whole_model_need_queries_and_its_dimensions(
+    folder: str, kind: str, how: dict[str, Any]
+) -> None:
+    result = shrunk(folder, toy_task_of(kind), size=2, **how)
+    assert (result.smaller.asymmetric, result.prompts) == (None, None)
+    assert "asymmetric" not in result.facts
+    assert [table.title for table in result.details] == ["Trained sizes"]
 
 
 @pytest.mark.slow
@@ -414,7 +463,7 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     found = loss(value, half)
     assert found.verdict == verdict
     plain = shrunk(folder, size=2)
-    small = dataclasses.replace(plain.smaller, as_it_is=found)
+    small = dataclasses.replace(plain.smaller, as_it_is=found, asymmetric=found)
     about = dataclasses.replace(plain, task="stsb", tried=(small,), within=1.0).conclusion
     verdicts = {"within": Verdict.DECIDED, "not shown": Verdict.UNDECIDED, "worse": Verdict.FAILED}
     assert about.verdict is verdicts[verdict]
@@ -423,6 +472,14 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     assert words.headline(about) == f"2 of 4 blocks {ends[verdict]}"
     (settled,) = (words.line(check, about)[1] for check in about.checks if check.name == "loss")
     assert settled == ("About 2,300 test items would settle it" if verdict == "not shown" else "")
+    index, needed = words.line(about.checks[0], about)
+    assert needed == settled
+    starts = {
+        "within": "Your index need not be rebuilt: with queries by this model, 0.4 points lost, 0.9 at most",
+        "not shown": "Not decided whether your index must be rebuilt: with queries by this model, 0.4 points lost, 1.3",
+        "worse": "Rebuild your index, or keep the whole model for queries: with queries by this model, 3.0 points lost",
+    }
+    assert index.startswith(starts[verdict])
 
 
 @pytest.mark.parametrize(

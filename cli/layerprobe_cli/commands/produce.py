@@ -130,7 +130,10 @@ def shrink(
     if out is not None:
         if not written:
             account = f"{result.account} {mark}"
-            exported = lp.export_model(result.folder, out, made=account, dense=result.dense, overwrite=overwrite)
+            dense, prompts = result.dense, result.prompts
+            exported = lp.export_model(
+                result.folder, out, made=account, dense=dense, prompts=prompts, overwrite=overwrite
+            )
             warnings += exported.warnings
         files = {"Folder": out}
     return Done(
