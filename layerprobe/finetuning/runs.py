@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -78,7 +79,7 @@ def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, R
     """Return protocol and model with the same pooling and length; by default the paper's protocol.
 
     A protocol with the default mean pooling or 128 tokens states nothing. If neither states a pooling, the model's
-    configuration decides: see `Resolved.pooling`.
+    configuration decides: see `Resolved.pooling`. A patience that cannot end a run early is none.
 
     Raises:
         DataError: If they contradict each other, `protocol` is not a protocol, or the model computes in float16.
@@ -87,7 +88,9 @@ def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, R
     check_precision(checkpoint.asked)
     checkpoint = pooled_by(protocol, checkpoint)
     length = _max_length(chosen, checkpoint.asked)
-    return replace(chosen, pooling=checkpoint.pooling, max_length=length), checkpoint
+    ends_early = 1 + (chosen.patience or math.inf) < chosen.epochs * chosen.evaluations and not chosen.kept_epoch
+    patience = chosen.patience if ends_early else None
+    return replace(chosen, pooling=checkpoint.pooling, max_length=length, patience=patience), checkpoint
 
 
 def _max_length(protocol: Protocol, options: Model) -> int:

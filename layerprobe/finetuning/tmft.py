@@ -118,12 +118,12 @@ def fine_tune(
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
-        saved: dict[str, Any] = {"folder": unfinished, "keeps_last": protocol.kept_epoch > 0}
+        saved: dict[str, Any] = {"folder": unfinished, "protocol": protocol}
         epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, **saved)
         for epoch in range(protocol.epochs):
             parts_of_epoch = _parts(rng.permutation(len(train)), protocol)
             for number, order in enumerate(parts_of_epoch, epoch * len(parts_of_epoch)):
-                if number < len(epochs) or len(epochs) == protocol.kept_epoch > 0:
+                if number < len(epochs) or epochs.are_enough:
                     continue  # finished before the run was interrupted, or not wanted
                 losses = tuner.epoch(train, order, task=what)
                 epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
@@ -331,6 +331,8 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWei
 # ---- the epochs of an unfinished run ---------------------------------------------------------------------
 
 
+STALLED = 0.2
+"""Rise of the highest validation score, in points, below which the protocol's `patience` ends a run."""
 SAVE_AFTER = 30.0
 """Seconds of training after which an epoch is saved: a kill loses at most these and the current epoch."""
 _MODEL, _BEST, _RNG, _OUTPUTS = "model.", "best.", "rng.", "outputs"
@@ -365,7 +367,7 @@ class SavedEpoch:
 class Epochs:
     """The epochs of a run so far; `parts` are its model and criteria, `began` is a time of `time.perf_counter`.
 
-    The best epoch has the highest score; with `keeps_last` it is the last one.
+    The best epoch has the highest score; with the protocol's `kept_epoch` it is the last one.
     With a folder of the run's own, the last epoch is saved there (a `SavedEpoch` and its tensors), and a run that
     finds one continues from it, to the same numbers.
     """
@@ -379,9 +381,9 @@ class Epochs:
         primary: str,
         began: float,
         folder: Path | None = None,
-        keeps_last: bool = False,
+        protocol: Protocol | None = None,
     ) -> None:
-        self.keeps_last = keeps_last
+        self.protocol = protocol or Protocol()
         self.tuner, self.parts, self.limit, self.primary = tuner, parts, limit, primary
         self.train_losses: list[list[float]] = []
         self.scores: list[list[Evaluation | None]] = []
@@ -403,6 +405,17 @@ class Epochs:
     def best(self) -> list[Evaluation | None]:
         """Validation scores of the best epoch, by layer."""
         return self.scores[self.best_epoch - 1]
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the epoch to keep is there, or the last ones did not raise the highest score, see `patience`."""
+        protocol, patience = self.protocol, self.protocol.patience
+        warming_up = protocol.warmup * protocol.epochs * protocol.evaluations
+        if protocol.kept_epoch or not patience or len(self) <= max(patience, warming_up):
+            return len(self) == protocol.kept_epoch > 0
+        going_on = [layer for layer, score in enumerate(self.scores[-1]) if score is not None]
+        means = [self._mean(scores, going_on) for scores in self.scores]
+        return max(means[-patience:]) - max(means[:-patience]) < STALLED
 
     @property
     def seconds(self) -> float:
@@ -428,7 +441,8 @@ class Epochs:
         self.scores.append(list(scores))
         # only layers that continue: means would change if a failed layer counted in some of them
         going_on = [layer for layer, score in enumerate(scores) if score is not None]
-        if self.keeps_last or not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
+        is_best = not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on)
+        if is_best or self.protocol.kept_epoch:
             self.best_epoch, self.outputs = len(self), outputs
             self._state = self._kept_weights()
 

@@ -61,6 +61,9 @@ class Protocol:
     kept_epoch: int = field(default=0, metadata=RARE)
     """Stop after this epoch (or evaluation, if there are several per epoch) and keep it, whatever its score; 0 keeps
     the best by validation. The learning rate falls as for all epochs."""
+    patience: int | None = field(default=None, metadata=RARE)
+    """Stop a run when its last so many evaluations raised the highest validation score by less than 0.2 points, after
+    the warm-up; 0 never stops. By default 2 in `find`, else 0. The learning rate falls as for all epochs."""
     positive_share: float | None = field(default=None, metadata=RARE)
     """paraphrase: set the threshold so that this share, 0 to 1, of the validation pairs is at or above it, instead of
     the best threshold on them, for example because they are trained on."""
@@ -72,6 +75,7 @@ class Protocol:
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
             "at least one evaluation per epoch": self.evaluations >= 1,
             "an epoch to keep that is trained": 0 <= self.kept_epoch <= self.epochs * self.evaluations,
+            "a patience of 0 or more evaluations": (self.patience or 0) >= 0,
             "a share of positives from 0 to 1": 0 <= (self.positive_share or 0) <= 1,
             "room for at least two tokens": self.max_length >= 2,
             "a rank of 0 or more": self.lora >= 0,

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from layerprobe.errors import DataError
 from layerprobe.interval import Interval
-from layerprobe.names import counted, plural
+from layerprobe.names import plural
 from layerprobe.search.posterior import Array, Posterior, posterior, side_by_side, standard_normal
 from layerprobe.search.values import (
     FAILURES,
@@ -461,16 +461,17 @@ def _scored_runs(evidence: Evidence, layer: int) -> int:
 
 
 def data_use_sentences(
-    sizes: Sequence[int], fold: Sequence[int], unit: str, *, n_folds: int, epochs: int, few: int | None = None
+    sizes: Sequence[int], fold: Sequence[int], unit: str, *, n_folds: int, epochs: str, few: int | None = None
 ) -> str:
     """Return sentences on the data for training, choosing and testing in a search, and on the effect of more labels.
 
     `sizes` are those of the task's three splits, `fold` those of a run's training and scoring. Without cross-validation
-    there is 1 fold; it is the default below `few` validation items, and was requested if that is None.
+    there is 1 fold; it is the default below `few` validation items, and was requested if that is None. `epochs` are in
+    words.
     """
     train, validation, test = sizes
     items = plural(unit)
-    on = f"Each run trains for {counted(epochs, 'epoch')} on"
+    on = f"Each run trains for {epochs} on"
     runs = f"{on} {train:,} {items} and is scored on {validation:,} validation {items}, which choose"
     if n_folds > 1:
         why = "" if few is None else f" (there are fewer than {few:,} validation {items})"

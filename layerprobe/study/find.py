@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from layerprobe.checks import Seeds, check_count, one_layer
+from layerprobe.checks import Seeds, check_count, one_layer, settings_or_default
 from layerprobe.context import current, part, report
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.device import resolve_device
@@ -24,6 +24,7 @@ from layerprobe.finetuning.runs import RESULT, RunWorker, agreed, pooled_by, run
 from layerprobe.finetuning.tuning import plan_tuning
 from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.processes import available_cores, import_ahead
+from layerprobe.names import counted
 from layerprobe.results.shown import Estimate, OneLayer, together
 from layerprobe.search.ask import LayerSearch, SearchState
 from layerprobe.search.plan import answers_among, data_use_sentences
@@ -42,6 +43,8 @@ from layerprobe.tasks.values import Task
 
 SMALL_VALIDATION = 1000
 """Below so many validation examples, layers are chosen by cross-validation on training and validation examples."""
+PATIENCE = 2
+"""Default `patience` of the runs of a search."""
 MOST_JOBS = 4
 """Largest default number of parallel runs."""
 READING_SHARE = 0.1
@@ -70,8 +73,7 @@ def find(
     InfoNCE of the pretrained model suggests where to look first, and CKA between its layers how different they are.
     Models truncated at the layers that may be best are fine-tuned, each run chosen to be most informative, until the
     best layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
-    `layerprobe.search.plan.next_run`. Runs are shared with `finetune` on the same task: finished ones are reused, and
-    an interrupted search continues.
+    `layerprobe.search.plan.next_run`. Finished runs are reused, and an interrupted search continues.
 
     A run that did not train (see `failure_sign`) is no evidence about its layer, which gets another seed if it may
     still be the best. A layer with two runs without a score, while others have one, is left out from then on. So is
@@ -102,7 +104,9 @@ def find(
         final: Fine-tune the layer to keep once more, on training and validation examples together, for the number of
             epochs that validation chose, and keep its weights for `export_model`. The test split scores it and is not
             trained on. The share of paraphrases is the one chosen by the search's runs on pairs not trained on.
-        protocol: Settings of fine-tuning; those of the paper by default.
+        protocol: Settings of fine-tuning; those of the paper by default. Unless it states a `patience`, runs stop when
+            two epochs in a row have not raised the highest validation score by 0.2 points. Runs of `finetune` are
+            shared if its protocol has the same.
         save_models: Whether to keep the checkpoint of every run.
         jobs: Number of parallel runs, in processes that share the processors or GPUs of this machine: by default one,
             in this process; None for one per GPU or core, at most four.
@@ -114,7 +118,7 @@ def find(
         TrainingError: If no run gives a score.
         LayerProbeError: If the model cannot be loaded, or a result cannot be written.
     """
-    task = checked_task(task)
+    task, protocol = checked_task(task), patient(protocol)
     seeds = check_count(seeds)
     first = None if start is None else one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
@@ -162,6 +166,12 @@ def find(
         report("runs", 1, 1)
     with part(start=reading + searching, share=final * whole_model, whole=whole):
         return best.with_final(finding) if final else finding
+
+
+def patient(protocol: Protocol | None) -> Protocol:
+    """Return the protocol of the runs of a search, with its default patience unless it states one."""
+    chosen = settings_or_default(protocol, Protocol)
+    return replace(chosen, patience=PATIENCE) if chosen.patience is None else chosen
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Resolved) -> int:
@@ -331,7 +341,7 @@ def plan_find(
     """
     resolved = resolve_all(models, items=task.readable) if models else []
     check_different(resolved)
-    task = checked_task(task)
+    task, protocol = checked_task(task), patient(protocol)
     settings = SearchSettings(tolerance=tolerance, level=current().level, budget=budget, seeds=seeds)
     blocks = [count_blocks(checkpoint.config) for checkpoint in resolved]
     folds = search_folds(task, settings, blocks, cross_validation)
@@ -357,7 +367,7 @@ def plan_find(
             [len(fold.train), len(fold.validation)],
             KINDS[task.kind].unit,
             n_folds=len(folds),
-            epochs=agreements[0][0].epochs,
+            epochs=("at most " if agreements[0][0].patience else "") + counted(protocol.epochs, "epoch"),
             few=SMALL_VALIDATION if cross_validation is None else None,
         )
     ]

@@ -374,7 +374,8 @@ class ModelSearch:
         pool = self.task.train.join(self.task.validation)
         # validation examples are also training examples here, unlike in any other run, and choose nothing
         task = replace(self.task, train=pool)
-        protocol = replace(self.protocol, kept_epoch=round(median(run.best_epoch for run in tuned)))
+        kept_epoch = round(median(run.best_epoch for run in tuned))
+        protocol = replace(self.protocol, kept_epoch=kept_epoch, patience=None)
         held_out = ((outputs_in(run.directory).of(run.layer, "validation"), run.threshold) for run in tuned)
         shares = [float(np.mean(values >= cut)) for values, cut in held_out if cut is not None and values.ndim == 1]
         if shares:

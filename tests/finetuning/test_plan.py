@@ -62,14 +62,14 @@ def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_pat
     assert found["n_examples"] == (48, 48, 32)
     assert found.details[0].startswith(
         "The layer is chosen by cross-validation (there are fewer than 1,000 validation pairs): the 64 training and 32 "
-        "validation pairs are divided into 2 folds. Each run trains for 10 epochs on all but one of them (about 48 "
-        "pairs), and is scored on the remaining one (48). The 32 test pairs score the chosen layer."
+        "validation pairs are divided into 2 folds. Each run trains for at most 10 epochs on all but one of them "
+        "(about 48 pairs), and is scored on the remaining one (48). The 32 test pairs score the chosen layer."
     )
     whole = plan_find(model, toy_task(), goes_on=False, cross_validation=False)
     assert whole is not None
     assert whole.details[0].startswith(
-        "Each run trains for 10 epochs on 64 pairs and is scored on 32 validation pairs, which choose. The 32 test "
-        "pairs score the chosen layer."
+        "Each run trains for at most 10 epochs on 64 pairs and is scored on 32 validation pairs, which choose. The 32 "
+        "test pairs score the chosen layer."
     )
     assert not list(tmp_path.rglob("layer-*"))
 

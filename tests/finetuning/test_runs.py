@@ -270,6 +270,7 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "dropout": False,
     "evaluations": 2,
     "kept_epoch": 1,
+    "patience": 0,
     "positive_share": 0.5,
 }
 

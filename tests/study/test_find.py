@@ -21,7 +21,7 @@ from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outcomes import read_outputs
-from layerprobe.finetuning.runs import run_folder
+from layerprobe.finetuning.runs import agreed, run_folder
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE
 from layerprobe.readings.source import read_curves
@@ -31,7 +31,7 @@ from layerprobe.search.values import SearchSettings
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
 from layerprobe.study import model_search
-from layerprobe.study.find import find, folds_within, jobs_at_a_time, search_folds
+from layerprobe.study.find import find, folds_within, jobs_at_a_time, patient, search_folds
 from layerprobe.study.model_search import _readings
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
@@ -71,6 +71,27 @@ def numbers(finding: Finding) -> Finding:
     """A finding without what differs from time to time."""
     still = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in finding.runs]
     return dataclasses.replace(finding, runs=tuple(still), rounds_by_layer=(), weights=Weights(directory=""))
+
+
+@pytest.mark.parametrize(
+    ("asked", "patience"),
+    [
+        (None, 2),
+        (Protocol(epochs=4), 2),
+        (Protocol(epochs=3), None),
+        (Protocol(epochs=3, evaluations=2), 2),
+        (Protocol(patience=0), None),
+        (Protocol(patience=8), 8),
+        (Protocol(patience=9), None),
+    ],
+)
+def test_runs_of_a_search_are_patient_where_they_could_end_early(
+    six: Path, asked: Protocol | None, patience: int | None
+) -> None:
+    """Otherwise they are those of `finetune`."""
+    protocol, _ = agreed(patient(asked), resolve(Model(str(six), device="cpu")))
+    assert protocol == dataclasses.replace(asked or Protocol(), patience=patience)
+    assert agreed(asked, resolve(Model(str(six), device="cpu")))[0].patience in (patience, None)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def find(
     task = o.load(source)
 
     from layerprobe.context import part
-    from layerprobe.study.find import plan_find
+    from layerprobe.study.find import patient, plan_find
 
     if others and other_blocks is not None:
         raise typer.BadParameter("expected one model with --other-blocks, got several")
@@ -136,7 +136,7 @@ def find(
         size: Any = 1 if other_blocks == FOUND else other_blocks
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
         further = search.seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
-    protocol = o.make_protocol(model, tuning)
+    protocol = patient(o.make_protocol(model, tuning))
     call.data(checkpoints, task)
     planned = plan_find(
         checkpoints,
