@@ -102,6 +102,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bench_extraction.py
 	$(BIN)/python benchmarks/bench_similarity.py
 	$(BIN)/python benchmarks/bench_finetuning.py
+	$(BIN)/python benchmarks/bench_find.py
 	$(BIN)/python benchmarks/bench_finetuning.py --joint
 	$(BIN)/python benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
 	$(BIN)/python benchmarks/bench_retrieval.py
