@@ -452,7 +452,8 @@ class Shrunk(Shown):
         """Yield whether an index can stay, what would settle the loss, whether the texts are like the task's."""
         small, loss, asymmetric = self.smaller, self.smaller.loss, self.smaller.asymmetric
         if small.tuned is None and asymmetric is not None and asymmetric.error is not None:
-            yield Check(name=f"index {asymmetric.verdict}", passed=None, facts=asymmetric.needed)
+            index = {"within": "index stays", "not shown": "index undecided", "worse": "index rebuilt"}
+            yield Check(name=index[asymmetric.verdict], passed=None, facts=asymmetric.needed)
         if loss is not None and loss.error is not None:
             passed = {"within": True, "worse": False, "not shown": None}[loss.verdict]
             yield Check(name="loss", passed=passed, facts=loss.needed)

@@ -317,7 +317,8 @@ ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check s
 """Sections of words whose results are made in their own tests, such as those that train."""
 CHECKS = """chosen anew; redrawn; rules left out; another budget; objective; added; average; not averaged; model failed;
 moved; adapted; fresh head; normalisation; diagnostics; step not run; front; changed; 8 bits; backend; record;
-earlier runs; loss; training texts; missing tokens; before fine-tuning; weighted sum; left out"""
+earlier runs; loss; training texts; missing tokens; before fine-tuning; weighted sum; left out; index stays;
+index undecided; index rebuilt"""
 RARE = (
     "score.last.headline.else",
     *ELSEWHERE.split(),
