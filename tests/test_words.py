@@ -44,7 +44,7 @@ PYTHON = {
     "reference prediction": "likewise",
     "protocol settings": "settings, whose fields are options",
     "measure": "an option of compare alone, as rules are fitted to CKA",
-    "start enough on_plan timing command dense made groups": "for calls from code",
+    "start enough on_plan timing command dense made prompts groups": "for calls from code",
     "column": "--target",
     "cv random_state": "scikit-learn's words, of lp.probe: --folds and --seed",
 }
