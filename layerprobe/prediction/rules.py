@@ -7,9 +7,10 @@ candidates until fine-tuning confirms them.
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,6 @@ from layerprobe.prediction.rule import (
     fixed_fraction,
     leave_one_family_out,
     loss,
-    nothing_to_choose,
     obstacle,
     redraw,
     shares_of,
@@ -75,19 +75,21 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
 
         return ReadingPredictor(name=name, layers=layers)
 
-    title = f"{'tuned ' if tuned else ''}plateau of {name}"
     grid = [
         {"minimum_decline": decline, "wobbles": wobbles} for decline in MINIMUM_DECLINES for wobbles in WOBBLE_FACTORS
     ]
-    return Rule(
-        name=title,
-        curves=(name,),
-        make=predictor if tuned else lambda: predictor(**grid[0]),
-        choose=best_on_grid(predictor, grid, title) if tuned else nothing_to_choose,
-        parameters=2 if tuned else 0,
-        labelled=reading.labelled,
-        source=SOURCE,
-    )
+    title = f"{'tuned ' if tuned else ''}plateau of {name}"
+    about = {"curves": (name,), "labelled": reading.labelled, "source": SOURCE}
+    return rule_on_grid(title, predictor, grid if tuned else grid[:1], parameters=2, **about)
+
+
+def rule_on_grid(
+    name: str, make: Callable[..., Predictor], grid: Sequence[Parameters], *, parameters: int, **about: Any
+) -> Rule:
+    """Return the rule that chooses its parameters from a grid, or has none to choose if the grid has a single row."""
+    if len(grid) == 1:
+        return Rule(name=name, make=lambda: make(**grid[0]), **about)
+    return Rule(name=name, make=make, choose=best_on_grid(make, grid, name), parameters=parameters, **about)
 
 
 Declines = tuple[Array, Array, Array, Array]
@@ -222,23 +224,14 @@ def depth_rules() -> list[Rule]:
     def fraction(share: float) -> Predictor:
         return lambda model: (fixed_fraction(model.n_blocks, fraction=share),)
 
-    name = "tuned fraction of depth"
+    shares = {"last layer": (1.0,), "fixed fraction of depth": (FRACTION,), "tuned fraction of depth": FRACTIONS}
     return [
-        Rule(name="last layer", curves=(), make=lambda: fraction(1.0), source=CONTROL),
-        Rule(name="fixed fraction of depth", curves=(), make=lambda: fraction(FRACTION), source=CONTROL),
-        Rule(
-            name=name,
-            curves=(),
-            make=fraction,
-            choose=best_on_grid(fraction, [{"share": share} for share in FRACTIONS], name),
-            parameters=1,
-            source=CONTROL,
+        *(
+            rule_on_grid(name, fraction, [{"share": share} for share in of], parameters=1, curves=(), source=CONTROL)
+            for name, of in shares.items()
         ),
         Rule(
-            name="random layer",
-            curves=(),
-            make=lambda: lambda model: tuple(range(model.n_blocks + 1)),
-            source=CONTROL,
+            name="random layer", curves=(), make=lambda: lambda model: tuple(range(model.n_blocks + 1)), source=CONTROL
         ),
     ]
 
@@ -249,17 +242,9 @@ def best_layer(name: str, reading: Reading) -> Rule:
     def predictor(direction: int) -> Predictor:
         return ReadingPredictor(name=name, layers=lambda values: (direction * values).argmax(axis=-1))
 
-    title = f"best layer by {name}"
     grid = [{"direction": direction} for direction in reading.directions]
-    tuned = len(grid) > 1
-    return Rule(
-        name=title,
-        curves=(name,),
-        make=predictor if tuned else lambda: predictor(**grid[0]),
-        choose=best_on_grid(predictor, grid, title) if tuned else nothing_to_choose,
-        parameters=int(tuned),
-        labelled=reading.labelled,
-    )
+    about = {"curves": (name,), "labelled": reading.labelled}
+    return rule_on_grid(f"best layer by {name}", predictor, grid, parameters=1, **about)
 
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
@@ -282,19 +267,12 @@ def fall(name: str, reading: Reading) -> Rule:
 
         return ReadingPredictor(name=name, layers=layers)
 
-    title = f"fall of {name}"
     grid = [
         {"first": first, "direction": direction, "threshold": threshold}
         for first, direction, threshold in itertools.product((1, 0), reading.directions, THRESHOLDS)
     ]
-    return Rule(
-        name=title,
-        curves=(name,),
-        make=predictor,
-        choose=best_on_grid(predictor, grid, title),
-        parameters=len(reading.directions) + 1,
-        labelled=reading.labelled,
-    )
+    about = {"curves": (name,), "labelled": reading.labelled}
+    return rule_on_grid(f"fall of {name}", predictor, grid, parameters=len(reading.directions) + 1, **about)
 
 
 def falls_of(values: Array, reading: Reading, *, direction: int, first: int = 0) -> Array:
