@@ -13,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import METRICS, bounded, metric_title, points, split_title
 from layerprobe.names import counted, distinct_names, percentage, plural
-from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of
 from layerprobe.results.words import spans
@@ -74,13 +74,11 @@ class Differences(Shown):
             "largest": difference,
             "before": Fact(value=first, unit="score", split=split),
             "after": Fact(value=second, unit="score", split=split),
-            "differing": Fact(value=len(higher) + len(lower), unit="count"),
-            "compared": Fact(value=len(self.layers), unit="count"),
+            **counts(differing=len(higher) + len(lower), compared=len(self.layers)),
         }
         if is_known:
             facts["level"] = Fact(value=self.level, unit="level")
-        if self.n_items is not None:
-            facts["items"] = Fact(value=self.n_items, unit="count")
+        facts |= counts(items=self.n_items)
         return Conclusion(
             kind="differences",
             case=case if is_known else "unknown",

@@ -22,7 +22,7 @@ from layerprobe.files.serialisation import from_dict
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted
-from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Estimate, Shown
 from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of, interval_title
 from layerprobe.stats.values import pareto_front, seed_scores
@@ -274,7 +274,7 @@ class Reproduction(Shown):
             verdict = Verdict.DECIDED
         elif 2 * right < n:
             verdict = Verdict.FAILED
-        facts = {"right": Fact(value=right, unit="count"), "all": Fact(value=n, unit="count")}
+        facts = counts(right=right, all=n)
         names: dict[str, object] = {}
         if tested:
             farthest = max(tested, key=lambda score: abs(score["difference"]))

@@ -12,7 +12,7 @@ from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.lab.recipe import AdaptStep, Recipe
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, short_name
-from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, millions
 from layerprobe.stats.values import joint_error_sources
@@ -139,8 +139,7 @@ class Average:
         facts = {
             "average": gain,
             "score": Fact(value=fmean(self.test[self.primary]), unit="score", split="test"),
-            "blocks": Fact(value=self.blocks, unit="count"),
-            "of_single": Fact(value=self.single.layer, unit="count"),
+            **counts(blocks=self.blocks, of_single=self.single.layer),
         }
         return Check(name="average", passed=passed, facts=facts, names=names)
 
@@ -285,12 +284,8 @@ class RecipeResult(Shown):
     def conclusion(self) -> Conclusion:
         """The effect of an objective, the gain from earlier steps, or the gain of an average; else the best layer."""
         answers = [*self._effects(), *self._added(), *(average.check for average in self.averages)]
-        counts = {
-            "runs": sum(len(row.outcome.seeds) for row in self.rows),
-            "models": len(self.recipe.everything),
-            "curves": len(self.last),
-        }
-        facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
+        runs = sum(len(row.outcome.seeds) for row in self.rows)
+        facts = counts(runs=runs, models=len(self.recipe.everything), curves=len(self.last))
         case, verdict = "several", Verdict.DECIDED if self.last else Verdict.FAILED
         names: dict[str, object] = {}
         if answers:

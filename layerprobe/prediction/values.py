@@ -6,7 +6,7 @@ from statistics import fmean
 
 from layerprobe.files.serialisation import RARE
 from layerprobe.readings.reading import CKA, DIGITS, READINGS
-from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import LeavesOut, Shown, mask_left_out
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, probability
 from layerprobe.similarity.values import CurveUncertainty
@@ -84,21 +84,15 @@ class TrackRecord:
         some, none = ([part for part in self.parts if bool(part.drops) == drops] for drops in (True, False))
         for name, parts in (("record", some), ("record without drops", none)):
             if parts:
-                counts = {
-                    "models": sum(part.models for part in parts),
-                    "drops": sum(part.drops for part in parts),
-                    "caught": sum(part.caught for part in parts),
-                    "others": sum(part.models - part.drops for part in parts),
-                    "false": sum(part.false_alarms for part in parts),
-                }
-                facts = {name: Fact(value=value, unit="count") for name, value in counts.items()}
+                summed = ("models", "drops", "caught", "false_alarms")
+                n, drops, caught, false = (sum(getattr(part, name) for part in parts) for name in summed)
+                facts = counts(models=n, drops=drops, caught=caught, others=n - drops, false=false)
                 regrets = {"regret": [part.mean_regret for part in parts], "last": [part.last_regret for part in parts]}
                 facts |= {
                     name: Fact(value=fmean(values), interval=(min(values), max(values)))
                     for name, values in regrets.items()
                 }
-                says_nothing = counts["caught"] + counts["false"] == counts["models"]
-                yield Check(name=name, passed=False if says_nothing and parts is some else None, facts=facts)
+                yield Check(name=name, passed=False if caught + false == n and parts is some else None, facts=facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -246,11 +240,9 @@ class DropPrediction(LeavesOut, Shown):
         if self.same is not None:
             facts["same"] = Fact(value=self.same, unit="chance")
         if self.record is not None:
-            facts["regret"] = Fact(value=self.record.mean_regret)
-            facts["models"] = Fact(value=self.record.models, unit="count")
-        if self.n_texts is not None:
-            facts |= {"texts": Fact(value=self.n_texts[0], unit="count")}
-            facts |= {"available": Fact(value=self.n_texts[1], unit="count")}
+            facts |= {"regret": Fact(value=self.record.mean_regret), **counts(models=self.record.models)}
+        texts, available = self.n_texts or (None, None)
+        facts |= counts(texts=texts, available=available)
         names = {"layer": self.recommended_layer, "last": last, "rule": self.rule, "flagged": self.drop_layers}
         reading = CKA if self.rule == PLATEAU else next(iter(self.read), "")
         return Conclusion(

@@ -82,6 +82,11 @@ class Fact:
         )
 
 
+def counts(**numbers: float | None) -> dict[str, Fact]:
+    """Return counts as facts; None is left out."""
+    return {name: Fact(value=number, unit="count") for name, number in numbers.items() if number is not None}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """The blocks of a model that a result keeps, or may have to keep."""

@@ -9,7 +9,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, distinct_names, short_name
-from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, columns_of, interval_title, layer_columns
 from layerprobe.scoring.values import LayerScores, Place, Ways, scores_chart, table_of_layers
@@ -380,9 +380,8 @@ class Scores(Shown):
             return replace(self._across_tasks, subject=subject)
         compared, facts = self.compared, self.tasks[0].facts or {}
         scored = self.first.conclusion_of(compared) if len(self.models) == 1 else self._models_conclusion(compared)
-        counts = {name: Fact(value=n, unit="count") for name, n in facts.items()}
-        counts["n_items"] = Fact(value=self.tasks[0].n_items, unit="count")
-        return replace(scored, subject=subject, facts={**scored.facts, **counts})
+        further = counts(**facts, n_items=self.tasks[0].n_items)
+        return replace(scored, subject=subject, facts={**scored.facts, **further})
 
     def _models_conclusion(self, compared: AgainstBest | None) -> Conclusion:
         """Return the best layer and model on a single task, and how far the best of the other models are behind."""

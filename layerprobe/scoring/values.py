@@ -10,7 +10,7 @@ from layerprobe.files.serialisation import RARE, UNSAVED
 from layerprobe.interval import Interval
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import plural
-from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Choice, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import LeavesOut, Shown
 from layerprobe.results.table import Chart, Column, Line, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.values import AgainstBest, Floor, best_of
@@ -107,9 +107,8 @@ class LayerScores(LeavesOut, Shown):
         facts |= {} if compared is None else compared.facts(self.split)
         if best != last and not (self.collapsed or self.on_floor):
             facts["over last"] = Fact(value=self.scores[best] - self.scores[last], split=self.split)
-        if self.n_items is not None:
-            facts["items"] = Fact(value=self.n_items[0], unit="count")
-            facts["available"] = Fact(value=self.n_items[1], unit="count")
+        items, available = self.n_items or (None, None)
+        facts |= counts(items=items, available=available)
         layers = tuple(self.layers)
         names = {"layer": best, "last": last} if compared is None else compared.names(layers) | {"last": last}
         is_floor = compared is not None and compared.on_floor

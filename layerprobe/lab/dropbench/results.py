@@ -8,7 +8,7 @@ from typing import Any, Literal
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooProvenance
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.reading import CKA, cka_with
-from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Column, Line, Quantity, Table, percent
 
@@ -133,14 +133,8 @@ class Bench(Shown):
         It uses the last budget, which is the longest in layerprobe's zoos; the others are checks.
         """
         scores, truths = self.budgets[-1], self.budgets[-1].truths.values()
-        counts = {
-            "models": len(truths),
-            "drops": sum(truth.drop for truth in truths),
-            "families": len(self.families),
-            "draws": self.draws,
-            "left": len(scores.left_out),
-        }
-        facts = {name: Fact(value=count, unit="count") for name, count in counts.items()}
+        facts = counts(models=len(truths), drops=sum(truth.drop for truth in truths), families=len(self.families))
+        facts |= counts(draws=self.draws, left=len(scores.left_out))
         answer, *others = map(self._check_best, reversed(self.budgets))
         checks = [Check(name="redrawn", passed=None, names={"clusters": scores.clusters})]
         if scores.left_out:

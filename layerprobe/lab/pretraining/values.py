@@ -16,7 +16,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import check_protocol
 from layerprobe.registry import Registry
-from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Check, Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Chart, Line, Quantity, Table, columns_of
 
@@ -288,11 +288,10 @@ class Pretraining(Shown):
     @property
     def conclusion(self) -> Conclusion:
         """Whether the first of its losses on held-out sequences fell."""
-        counts = {"tokens": self.n_tokens, "rate": round(self.tokens_per_second), "texts": self.n_texts}
         facts = {
             "encoder": Fact(value=self.encoder_parameters, unit="parameters"),
-            **{name: Fact(value=count, unit="count") for name, count in counts.items()},
-            "steps": Fact(value=self.protocol.steps if self.metrics else 0, unit="count"),
+            **counts(tokens=self.n_tokens, rate=round(self.tokens_per_second), texts=self.n_texts),
+            **counts(steps=self.protocol.steps if self.metrics else 0),
             "seconds": Fact(value=self.seconds, unit="seconds"),
         }
         losses = [loss for step in self.metrics if (loss := step.held_out.get(self.losses[0])) is not None]
@@ -434,10 +433,7 @@ class Adaptation(Shown):
                 "loss": Fact(value=last, unit="number", split="held-out texts", better="lower"),
                 "first": Fact(value=first, unit="number", split="held-out texts", better="lower"),
                 "accuracy": Fact(value=self.metrics[-1].held_out["mlm_accuracy"] or 0.0, unit="share"),
-                "texts": Fact(value=self.n_texts, unit="count"),
-                "held_out": Fact(value=self.n_held_out, unit="count"),
-                "tokens": Fact(value=self.n_held_out_tokens, unit="count"),
-                "steps": Fact(value=self.steps, unit="count"),
+                **counts(texts=self.n_texts, held_out=self.n_held_out, tokens=self.n_held_out_tokens, steps=self.steps),
                 "seconds": Fact(value=self.seconds, unit="seconds"),
             },
             checks=(Check(name="fresh head", passed=None),) if self.head == "fresh" else (),
