@@ -208,14 +208,14 @@ class Bench:
         peaks: dict[str, float | None] = {}
         for number in range(self.rounds + 1):  # the first is for warming up
             for name in list(ways)[:: -1 if number % 2 else 1]:
-                gauge = gauge_for(self.device)
-                gauge.restart()
+                _, restart, peak_bytes = gauge_for(self.device)
+                restart()
                 self.wait()
                 start = time.perf_counter()
                 ways[name]()
                 self.wait()
                 times[name].append(time.perf_counter() - start)
-                peak = gauge.peak()
+                peak = peak_bytes()
                 peaks[name] = None if peak is None else max(peak / 1e6, peaks.get(name) or 0.0)
         return {name: (statistics.median(values[1:]), peaks[name]) for name, values in times.items()}
 
@@ -687,10 +687,10 @@ def training(bench: Bench) -> list[Row]:
     peaks: dict[str, float | None] = {}
     for number in range(bench.rounds + 1):  # the first is for warming up, as kernels are made for every shape
         for name in list(ways)[:: -1 if number % 2 else 1]:
-            gauge = gauge_for(bench.device)
-            gauge.restart()
+            _, restart, peak_bytes = gauge_for(bench.device)
+            restart()
             times[name].append(step_seconds(ways[name][1], work))
-            peak = gauge.peak()
+            peak = peak_bytes()
             peaks[name] = None if peak is None else max(peak / 1e6, peaks.get(name) or 0.0)
     rows: list[Row] = []
     for name, (kind, _) in ways.items():

@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, median_low
@@ -51,43 +51,24 @@ RESET_PEAK = "5"
 """Value written to clear_refs that resets the kernel's VmHWM to the current VmRSS (proc(5), since Linux 4.0)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryGauge:
-    """Measures how far memory rises above the amount in use at its creation."""
-
-    how: str
-    """Description of the measurement, in plain words."""
-    before: int = 0
-    """Bytes in use at its creation."""
-    restart: Callable[[], object]
-    """Resets the peak."""
-    highest: Callable[[], int] | None = None
-    """Returns the peak bytes since `restart`; None if they cannot be measured."""
-
-    def peak(self) -> int | None:
-        """Return the peak bytes since `restart`, above those in use when the gauge was made."""
-        return None if self.highest is None else self.highest() - self.before
+Gauge = tuple[str, Callable[[], object], Callable[[], int | None]]
+"""How peak memory is measured, in plain words; a function that resets the peak; and one that returns its bytes since
+then above those in use when the gauge was made, or None if they cannot be measured."""
 
 
-def gauge_for(device: torch.device) -> MemoryGauge:
+def gauge_for(device: torch.device) -> Gauge:
     """Return a gauge that starts at the device's current memory use."""
     if device.type == "cuda":
-        return MemoryGauge(
-            how="peak of torch's allocations on the device (max_memory_allocated), minus those before the model was "
-            "made",
-            before=torch.cuda.memory_allocated(device),
-            restart=functools.partial(torch.cuda.reset_peak_memory_stats, device),
-            highest=functools.partial(torch.cuda.max_memory_allocated, device),
-        )
+        how = "peak of torch's allocations on the device (max_memory_allocated), minus those before the model was made"
+        before = torch.cuda.memory_allocated(device)
+        restart = functools.partial(torch.cuda.reset_peak_memory_stats, device)
+        return how, restart, lambda: torch.cuda.max_memory_allocated(device) - before
     if device.type == "cpu" and resident_peak_works():
         _trim()
-        return MemoryGauge(
-            how="rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before",
-            before=_status("VmRSS"),
-            restart=lambda: (_trim(), CLEAR_REFS.write_text(RESET_PEAK)),
-            highest=functools.partial(_status, "VmHWM"),
-        )
-    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type}", restart=lambda: None)
+        resident = _status("VmRSS")
+        how = "rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before"
+        return how, lambda: (_trim(), CLEAR_REFS.write_text(RESET_PEAK)), lambda: _status("VmHWM") - resident
+    return f"not measured: there is no reliable way on {device.type}", lambda: None, lambda: None
 
 
 def resident_peak_works() -> bool:
@@ -223,22 +204,22 @@ def _turn(
     flops: dict[tuple[int, int], int],
 ) -> Turn:
     gc.collect()  # frees the previous model, if its modules refer to each other
-    gauge = gauge_for(encoder.device)
+    _, restart, peak = gauge_for(encoder.device)
     model = TruncatedEncoder(encoder, layer)
     passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
     least = -(-LEAST_ROUNDS // settings.rounds)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
 
-    def risen(peak: int | None) -> int | None:
-        """Return a peak; None below the size of the weights: earlier memory was reused, so the rise means nothing."""
-        return None if peak is None or peak < weights else peak
+    def risen(rise: int | None) -> int | None:
+        """Return a rise; None below the size of the weights: earlier memory was reused, so it means nothing."""
+        return None if rise is None or rise < weights else rise
 
     turn: Turn = {}
     for shape, batch in batches.items():
-        gauge.restart()
+        restart()
         list(passes(batch, count=settings.warmup))
         seconds = list(passes(batch, count=settings.repeats, least=least))
-        turn[shape] = seconds, risen(gauge.peak()), None
+        turn[shape] = seconds, risen(peak()), None
     for (length, _), batch in batches.items():
         if (layer, length) not in flops:
             flops[layer, length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
@@ -253,8 +234,8 @@ def _turn(
 def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protocol) -> int | None:
     """Return the peak bytes of a fine-tuning step on a batch, including the truncated model."""
     gc.collect()
-    gauge = gauge_for(encoder.device)
-    gauge.restart()
+    _, restart, peak = gauge_for(encoder.device)
+    restart()
     model = TruncatedEncoder(encoder, layer).train()
     prepare_model(model, protocol)
     optimizer = adamw([weight for weight in model.parameters() if weight.requires_grad], protocol, fused=True)
@@ -265,7 +246,7 @@ def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protoco
         loss = pool(states, batch["attention_mask"], protocol.pooling).square().mean()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return gauge.peak()
+    return peak()
 
 
 def _passes(
@@ -385,7 +366,7 @@ def profile(
         warmup=settings.warmup,
         max_seconds=settings.max_seconds,
         seed=settings.seed,
-        memory=gauge_for(encoder.device).how,
+        memory=gauge_for(encoder.device)[0],
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         warnings=_warnings(encoder, measured),

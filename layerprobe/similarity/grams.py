@@ -111,28 +111,26 @@ class CentredLayer:
         return replace(self, squared_norms=self.squared_norms[rows], on_device=self.rows(rows))
 
 
-class StripReader:
-    """Centred rows of a layer for tile after tile; those of the current strip are kept."""
+def strip_reader(
+    layer: CentredLayer, height: int, *, keep: bool = True
+) -> Callable[[slice, slice], tuple[Tensor, Tensor]]:
+    """Return a function that reads the rows of both sides of a tile of `tiles`; it keeps those of the current strip."""
+    strip, strip_rows = slice(0, 0), torch.empty(0)
 
-    def __init__(self, layer: CentredLayer, height: int, *, keep: bool = True) -> None:
-        self._layer = layer
-        self._height = height
-        self._keep = keep
-        self._strip = slice(0, 0)
-        self._rows = torch.empty(0)
+    def read(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
+        nonlocal strip, strip_rows
+        if keep and rows.stop > strip.stop:
+            strip = slice(rows.start, min(rows.start + height, layer.n_samples))
+            strip_rows = layer.rows(strip)
+        first, second = (
+            strip_rows[side.start - strip.start : side.stop - strip.start]
+            if side.start < strip.stop
+            else layer.rows(side)
+            for side in (rows, columns)
+        )
+        return first, second
 
-    def __call__(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-        """Return the rows of both sides of a tile of `tiles`."""
-        if not self._keep:
-            return self._layer.rows(rows), self._layer.rows(columns)
-        if rows.stop > self._strip.stop:
-            self._strip = slice(rows.start, min(rows.start + self._height, self._layer.n_samples))
-            self._rows = self._layer.rows(self._strip)
-        within = columns.start < self._strip.stop
-        return self._strip_rows(rows), self._strip_rows(columns) if within else self._layer.rows(columns)
-
-    def _strip_rows(self, rows: slice) -> Tensor:
-        return self._rows[rows.start - self._strip.start : rows.stop - self._strip.start]
+    return read
 
 
 def centred_layers(
@@ -468,7 +466,7 @@ def _offsets(row_sums: Tensor) -> Tensor:
 def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield the tiles of the squared distances between samples."""
     halves = -layer.squared_norms.to(layer.mean) / 2
-    read = StripReader(layer, STRIP * tile)
+    read = strip_reader(layer, STRIP * tile)
     for rows, columns in tiles(layer.n_samples, tile):
         products = inner_products(*read(rows, columns), bias=halves[columns]).add_(halves[rows, None])
         yield rows, columns, products.mul_(-2).clamp_(min=0)

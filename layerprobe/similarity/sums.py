@@ -29,9 +29,9 @@ from layerprobe.similarity.grams import (
     STRIP,
     CentredLayer,
     Gram,
-    StripReader,
     inner_products,
     row_blocks,
+    strip_reader,
     tiles,
     u_centre,
 )
@@ -201,7 +201,7 @@ def tile_sums(
     buffer = torch.zeros(size, dtype=layers[0].dtype, device=layers[0].mean.device)
     height = min(STRIP * tile, n)
     keep = sum(layer.width for layer in layers) * height * buffer.itemsize <= MEMORY
-    readers = [StripReader(layer, height, keep=keep) for layer in layers]
+    readers = [strip_reader(layer, height, keep=keep) for layer in layers]
     every = list(tiles(n, tile))
     for number, (rows, columns) in enumerate(every, start=1):
         shape = depth, rows.stop - rows.start, columns.stop - columns.start
