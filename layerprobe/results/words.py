@@ -12,7 +12,6 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +22,7 @@ from layerprobe.results.conclusion import Check, Conclusion, Fact, Step
 from layerprobe.results.table import millions, probability
 
 Template = str | Sequence[str]
+_FIELD = re.compile(r"\{([^{}:]+):?([^{}]*)\}")
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
     clauses = []
     for clause in [template] if isinstance(template, str) else template:
         try:
-            clauses.append(clause.format_map(values))
+            clauses.append(_FIELD.sub(lambda field: _written(values[field[1]], field[2]), clause))
         except KeyError:  # a fact that the result lacks, or an interval that the fact lacks
             continue
     return one_line("".join(clauses))
@@ -123,28 +123,24 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
 
 
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
-    values: dict[str, Any] = {name: _Field(fact) for name, fact in of.facts.items()}
+    values: dict[str, Any] = {**of.facts}
     for name, fact in of.facts.items():
         is_shown = fact.interval is None or _excludes(fact, 1.0 if fact.unit == "times" else 0.0)
-        values[f"{name} {'shown' if is_shown else 'open'}"] = _Field(fact)
-    texts = {name: value for name, value in of.names.items() if value != ""}
-    values |= {name: _Field(value) if isinstance(value, tuple) else value for name, value in texts.items()}
+        values[f"{name} {'shown' if is_shown else 'open'}"] = fact
+    values |= {name: value for name, value in of.names.items() if value != ""}
     if isinstance(of, Conclusion) and (choice := of.choice) is not None:
-        values |= {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": _Field(choice.blocks)}
+        values |= {"kept": len(choice.blocks), "blocks": choice.n_blocks, "which": choice.blocks}
         values["left"] = choice.n_blocks - len(choice.blocks)
         if choice.candidates:
-            values["candidates"] = _Field(choice.candidates)
+            values["candidates"] = choice.candidates
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A fact, or layers or names, as templates write them."""
-
-    value: Fact | tuple[Any, ...]
-
-    def __format__(self, spec: str) -> str:
-        return fact_text(self.value, spec) if isinstance(self.value, Fact) else _items_text(self.value, spec)
+def _written(value: Any, spec: str) -> str:
+    """Return a fact, layers, names or a text as a template with such a format writes it."""
+    if isinstance(value, Fact):
+        return fact_text(value, spec)
+    return _items_text(value, spec) if isinstance(value, tuple) else format(value, spec)
 
 
 def _items_text(items: tuple[Any, ...], spec: str) -> str:

@@ -117,18 +117,16 @@ def strip_reader(
     """Return a function that reads the rows of both sides of a tile of `tiles`; it keeps those of the current strip."""
     strip, strip_rows = slice(0, 0), torch.empty(0)
 
+    def side_of(side: slice) -> Tensor:
+        within = side.start < strip.stop
+        return strip_rows[side.start - strip.start : side.stop - strip.start] if within else layer.rows(side)
+
     def read(rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
         nonlocal strip, strip_rows
         if keep and rows.stop > strip.stop:
             strip = slice(rows.start, min(rows.start + height, layer.n_samples))
             strip_rows = layer.rows(strip)
-        first, second = (
-            strip_rows[side.start - strip.start : side.stop - strip.start]
-            if side.start < strip.stop
-            else layer.rows(side)
-            for side in (rows, columns)
-        )
-        return first, second
+        return side_of(rows), side_of(columns)
 
     return read
 
