@@ -10,35 +10,26 @@ from layerprobe.similarity.values import Alignment, Diagnosed, LayerDiagnostics,
 
 COPIES = 0.01
 """Share of duplicate rows from which to warn: one text in a hundred counts more than once."""
-
 INFLATION = 0.01
 """Debiased CKA of independent layers from copies alone above which the second decimal is wrong."""
-
 FEW_SAMPLES = 100
 """Below, intervals of CKA are wider than +- 0.07, more than the difference of adjacent layers in most encoders."""
-
 OUTLIER_WEIGHT = 0.25
 """Share of HSIC(K, K) in one or three features: layers that agree in only these have at least this linear CKA."""
-
 OUTLIER_RATIO = 5
 """Smallest variance of an outlier, in multiples of the average feature: in narrow models every feature matters."""
-
 ANISOTROPY = 0.9
 """Mean cosine above which the common direction makes up nine tenths of every cosine."""
-
 LEFT_OUT = 0.1
 """Share of features without variance from which to warn: healthy models have a few dead ones, 3 of 384 in
 MiniLM."""
-
 HALF_PRECISION = ("float16", "bfloat16")
 """Dtypes with three and two digits; differences of texts that point the same way have fewer."""
-
 MANY_TO_CHOOSE = 1000
 """Below, the largest of 13 debiased CKAs that differ only by chance is too high in the second decimal: simulated layers
 with a CKA of 0, 0.5 and 0.8 gave 0.025, 0.024 and 0.011 too much on 100 texts, 0.005, 0.009 and 0.004 on 500, 0.002,
 0.006 and 0.003 on 1000. In standard errors it does not shrink: for every n, 15 to 35 % of 95 % intervals are above the
 truth."""
-
 FEW_GROUPS = 100
 """Below, pairs within groups visibly raise debiased CKA: 20 groups of 10 sentences gave 0.62 instead of 0.50."""
 

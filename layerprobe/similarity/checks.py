@@ -13,7 +13,6 @@ Array: TypeAlias = NDArray[np.float64]
 
 MIN_SAMPLES = 4
 """Smallest number of samples: the debiased HSIC divides by n - 3."""
-
 NOISE = 8
 """Rounding errors of an encoder's forward pass, in units of the spacing of its dtype."""
 

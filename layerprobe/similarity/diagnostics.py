@@ -19,7 +19,6 @@ from layerprobe.similarity.values import LayerDiagnostics
 
 BLOCK = 2**21
 """Numbers in memory in float64 at a time: 16 MB."""
-
 NEIGHBOUR_SAMPLES = 2048
 """Rows searched for nearest neighbours: all distances between them are 32 MB."""
 

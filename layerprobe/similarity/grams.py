@@ -26,21 +26,16 @@ Chosen = slice | NDArray[np.intp]
 
 BLOCK, NUMBERS = 1024, 2**20
 """Rows, and numbers, read at once."""
-
 CACHED_NUMBERS = 2**18
 """Numbers at once for the mean and the norms of a layer: a copy of them fits into a processor's caches."""
-
 DEVICE_NUMBERS = 2**24
 """Numbers at once for a layer whose rows are all on the device."""
-
 DEVICE_SHARE = 0.25
 """Share of a device's free memory up to which the rows of all layers are copied once and stay there: copying them for
 every tile would take ten times as long as the products."""
-
 FEW_SAMPLES = 256
 """Number of samples up to which products use float64: few pairs of samples average out few rounding errors, and all
 layers of two models take a tenth of a second."""
-
 UNEVEN = 100
 """Squared norm of a row, relative to the mean, from which products use float64: the contribution of other rows is then
 less than the rounding of float32."""
@@ -344,16 +339,12 @@ def _with_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
 
 ROUNDING = 32
 """Rounding of a squared distance between copies, in units in the last place."""
-
 WIDE = 0.5
 """Bandwidth multiplier from which K - 1 has more digits than K: K is e^-2 at the median distance."""
-
 NARROW = 0.25
 """Bandwidth multiplier below which K is no more than e^-8 at the median distance, and float32 loses it."""
-
 STRIP = 5
 """Tiles of rows multiplied with another tile at once: the rows of a strip are centred once for all later tiles."""
-
 MEDIAN_SAMPLES = 4096
 """Number of samples up to which the median distance is exact; with more, it uses this many evenly spaced ones: its
 error is then about 0.1 %, and memory does not grow."""

@@ -21,10 +21,8 @@ from layerprobe.similarity.values import CurveUncertainty, to_matrix
 
 DRAWS = 20_000
 """Number of curves drawn to find the half-width of a simultaneous band: its level is accurate to 0.3 points."""
-
 TINY = 1e-6
 """Standard errors below this are rounding: the layers are copies of each other, and the z scale has no room left."""
-
 MIN_UNITS = 5
 """Smallest number of samples or groups: the fourth power of the debiased estimator needs one more than four."""
 

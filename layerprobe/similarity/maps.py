@@ -40,7 +40,6 @@ from layerprobe.similarity.values import Alignment, LayerMeasure, SimilarityCurv
 PARTS = 10
 """Largest number of parts of texts or groups left out one at a time: each needs a whole comparison of two
 layers."""
-
 Pair = tuple[int, int]
 
 

@@ -39,7 +39,6 @@ from layerprobe.similarity.values import Estimator
 
 NORM_ROUNDING = 100
 """Rounding, in units in the last place, of the norm of a Gram matrix that should be zero after centring."""
-
 MOMENT_ROUNDING = 32
 """Rounding, in units in the last place, of the fourth moments of two equal layers."""
 
@@ -163,17 +162,13 @@ class Sums:
 MEMORY = 2**28
 """Bytes of rows that stay centred for the tiles of their strip; if all layers take more, they are read
 for every tile."""
-
 CPU_CHUNK, CUDA_CHUNK = 2**14, 2**20
 """Entries of a layer's tile transposed at once: on a CPU, so that caches hold those of all layers."""
-
 MOMENT_SAMPLES = 1024
 """Number of samples up to which fourth moments are exact; with more, they use pairs of this many evenly spaced ones:
 they only determine the smaller part of a variance."""
-
 LANES = 16
 """Small products are fastest with multiples of this many layers: float32 numbers of an AVX-512 register."""
-
 Pair = tuple[int, int]
 Moments = tuple[Array, Array, Array]
 

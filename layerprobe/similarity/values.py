@@ -38,7 +38,6 @@ ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation"
 
 CHANCE = 0.05
 """Similarity of independent layers from which to warn: more than the width of intervals with 100 texts."""
-
 SETTINGS = {
     "kernel": "string",
     "estimator": "string",
@@ -47,7 +46,6 @@ SETTINGS = {
     "neighbours": "Int64",
 }
 """Settings of measures that are columns in tables of pairs of layers, with their dtypes; empty for other measures."""
-
 MEASURES: Registry[type] = Registry(
     "layerprobe.measures",
     type,
@@ -60,7 +58,6 @@ MEASURES: Registry[type] = Registry(
     },
 )
 """Subclasses of `Measure` by their names in the command line and JSON."""
-
 Matrix = tuple[tuple[float, ...], ...]
 """`matrix[i][j]`: layer i of the model, layer j of the reference."""
 PreparedLayer = TypeVar("PreparedLayer")
