@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,23 +248,20 @@ PAUSE = 0.5
 
 
 def execute(
-    plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, reports: bool = True
+    plan: Plan[J, A], crew: Crew, *, reports: bool = True
 ) -> Generator[tuple[J, A | LayerProbeError], None, None]:
     """Run the unfinished jobs of a plan; yield each with its answer or error as it ends.
 
-    Finished jobs come first, unless the caller knows them. Jobs that are added to the plan meanwhile are
-    done as well.
-    Close the generator to end all workers early. A job whose workers were all killed, or that raised
-    an unexpected error, is a `LostWorkerError`.
+    Finished jobs come first. Jobs that are added to the plan meanwhile are done as well. Close the generator to end all
+    workers early. A job whose workers were all killed, or that raised an unexpected error, is a `LostWorkerError`.
 
     Args:
         plan: The jobs.
         crew: The workers; a crew can do one plan after another.
-        done: Finished jobs, which are skipped; by default the plan is asked, and they are yielded.
         reports: Whether to report the cost of finished jobs as progress; False if the caller does.
     """
-    queue = _Queue(plan, done, crew)
-    finished = sum(plan.jobs[job] for job in done or ())
+    queue = _Queue(plan, crew)
+    finished = 0.0
     try:
         while True:
             for job, answer in queue.admitted():
@@ -315,11 +312,10 @@ def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
 class _Queue(Generic[J, A]):
     """Waiting jobs, and the number of unfinished ones."""
 
-    def __init__(self, plan: Plan[J, A], done: Collection[J] | None, crew: Crew) -> None:
+    def __init__(self, plan: Plan[J, A], crew: Crew) -> None:
         self.plan, self.crew = plan, crew
         self._jobs: collections.deque[J] = collections.deque()
-        self._known = set(done or ())
-        self._asks = done is None
+        self._known = set[J]()
         self.left = 0
         """All jobs except those that are done or lost."""
         self._later: collections.deque[tuple[float, J]] = collections.deque()
@@ -331,8 +327,8 @@ class _Queue(Generic[J, A]):
         """Accept new jobs of the plan; yield those that are already finished."""
         while new := [job for job in self.plan.jobs if job not in self._known]:
             self._known.update(new)
-            finished = {job: self.plan.done(job) for job in new} if self._asks else {}
-            missing = [job for job in new if finished.get(job) is None]
+            finished = {job: self.plan.done(job) for job in new}
+            missing = [job for job in new if finished[job] is None]
             self._jobs.extend(missing if self.crew.inside else sorted(missing, key=lambda job: -self.plan.jobs[job]))
             self.left += len(missing)
             yield from ((job, answer) for job, answer in finished.items() if answer is not None)
