@@ -2,8 +2,11 @@
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.toy_task import LETTERS
@@ -22,8 +25,10 @@ def collection(folder: Path, *, queries: int = 48, documents: int = 30, splits: 
         asked.append(text)
         judged.append([(query, document, 1 + (document % 3 == 0)) for document in relevant])
     (folder / "qrels").mkdir(parents=True)
-    _write(folder / "corpus.jsonl", [{"_id": f"d{i:02}", "title": "", "text": text} for i, text in enumerate(texts)])
-    _write(folder / "queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(asked)])
+    write_jsonl(
+        folder / "corpus.jsonl", [{"_id": f"d{i:02}", "title": "", "text": text} for i, text in enumerate(texts)]
+    )
+    write_jsonl(folder / "queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(asked)])
     begin = 0
     names = ("train", "dev", "test") if len(splits) == 3 else ("test",)
     for name, size in zip(names, splits, strict=True):
@@ -38,5 +43,12 @@ def toy_retrieval(folder: Path) -> Task:
     return load_task(collection(folder / "toy"))
 
 
-def _write(file: Path, rows: list[dict[str, str]]) -> None:
+def items_of(task: Task, split: Any = "test") -> RetrievalItems:
+    found = task.split(split)
+    assert isinstance(found, RetrievalItems)
+    return found
+
+
+def write_jsonl(file: Path, rows: Iterable[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file

@@ -9,6 +9,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassif
 
 from layerprobe.kinds.tokens import TaggedSentences
 from tests.toy_questions import squad_json, toy_questions
+from tests.toy_retrieval import write_jsonl
 from tests.toy_task import toy_summaries, toy_task_of
 
 from .conftest import QUICK, Layerprobe, Pair
@@ -40,8 +41,7 @@ def articles(folder: Path) -> Path:
     """Write sixty documents of five sentences, one of which is the summary."""
     toys, path = toy_summaries(60, 0), folder.with_suffix(".jsonl")
     rows = zip(toys.documents, toys.summaries, strict=True)
-    path.write_text("".join(json.dumps({"document": list(a), "summary": list(b)}) + "\n" for a, b in rows))
-    return path
+    return write_jsonl(path, ({"document": list(a), "summary": list(b)} for a, b in rows))
 
 
 @pytest.mark.parametrize(

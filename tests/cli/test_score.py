@@ -1,7 +1,6 @@
 """layerprobe score: of one model, of several models and tasks, and of retrieval."""
 
 import json
-import random
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ from layerprobe.tasks.values import Task
 from tests.cli.conftest import Layerprobe, Pair
 from tests.few import few
 from tests.models import save_tiny
+from tests.toy_retrieval import collection, write_jsonl
 from tests.toy_task import toy_task_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -194,17 +194,7 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file
 
 @pytest.fixture(scope="session")
 def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirty queries, each with a document that shares its letters and ten that are nobody's."""
-    rng, folder = random.Random(0), tmp_path_factory.mktemp("beir")
-    words = [rng.sample("abcdefghijklmnop", 5) for _ in range(40)]
-    corpus = [{"_id": f"d{i}", "title": "", "text": " ".join(reversed(each))} for i, each in enumerate(words)]
-    queries = [{"_id": f"q{i}", "text": " ".join(each[:4])} for i, each in enumerate(words[:30])]
-    for name, records in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "qrels").mkdir()
-    lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(29))]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    return folder
+    return collection(tmp_path_factory.mktemp("beir") / "data", queries=30, documents=40, splits=(29,))
 
 
 def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
@@ -225,7 +215,7 @@ def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
     for each in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):
         records = map(json.loads, each.read_text().splitlines())
         greeks = [record | {"text": record["text"].translate(greek)} for record in records]
-        each.write_text("".join(json.dumps(record) + "\n" for record in greeks))
+        write_jsonl(each, greeks)
     (other := tmp_path / "greek.csv").write_text(pairs_file.read_text().translate(greek))
     page, said = tmp_path / "scores.html", "cannot read these texts"
     for tasks in ((folder,), (pairs_file, other)):

@@ -128,11 +128,15 @@ def _with_ends(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
+def with_names(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    names = dict(zip(NAMES, SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **names)
+
+
 def save(family: str, folder: Path) -> Path:
     """Write a tiny model of two blocks that reads a family's tokens to a folder, and return it."""
     train, kind = FAMILIES[family]
-    names = dict(zip(NAMES, SPECIAL, strict=True))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=train(), model_max_length=64, **names)
+    tokenizer = with_names(train())
     ids = {f"{name}_id": getattr(tokenizer, f"{name}_id") for name in NAMES if name not in ("unk_token", "mask_token")}
     sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     if kind == "t5":

@@ -171,9 +171,6 @@ def test_a_gigantic_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
             decoded(data, "big.png")
 
 
-# ---- modes ----------------------------------------------------------------------------------------------
-
-
 def test_modes_become_rgb_the_right_way_up() -> None:
     grey = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     expected = np.stack([grey] * 3, axis=-1)

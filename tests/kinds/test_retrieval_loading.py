@@ -1,6 +1,5 @@
 """Queries, documents and relevance from folders, tables and a stand-in for the Hub."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,9 @@ import pandas
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.retrieval import RetrievalItems
 from layerprobe.kinds.retrieval_loading import Collection, load_retrieval, searched
 from layerprobe.tasks.values import Task
+from tests.toy_retrieval import items_of, write_jsonl
 
 CORPUS = [
     {"_id": "d1", "title": "Apples", "text": "grow on trees"},
@@ -23,11 +22,6 @@ QUERIES = [{"_id": f"q{i}", "text": f"question {i}"} for i in range(6)]
 QRELS = [("q0", "d1", 1), ("q1", "d2", 2), ("q2", "d3", 1), ("q2", "d4", 3), ("q3", "d4", 1), ("q4", "d1", 0)]
 TEXTS = {"d1": "Apples grow on trees", "d2": "Pears are green", "d3": "Plums are 한국어", "d4": "Cherries  are red"}
 HEADER = ("query-id", "corpus-id", "score")
-
-
-def write_jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 def write_tsv(path: Path, rows: list[tuple[Any, ...]], header: tuple[str, ...] = HEADER) -> Path:
@@ -42,11 +36,6 @@ def beir(tmp_path: Path) -> Path:
     write_jsonl(tmp_path / "queries.jsonl", QUERIES)
     write_tsv(tmp_path / "qrels" / "test.tsv", QRELS)
     return tmp_path
-
-
-def items_of(task: Task) -> RetrievalItems:
-    assert isinstance(task.test, RetrievalItems)
-    return task.test
 
 
 def pairs(task: Task) -> set[tuple[str, str, float]]:
@@ -137,8 +126,6 @@ def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
     assert items.own == (3, 2, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
 
 
-# ---- tables of pairs ----------------------------------------------------------------------------------
-
 ROWS = [("a", "x", 5), ("b", "y", 4), ("a", "y", 1), ("c", "x", 2), ("d", "z", 3), ("e", "w", 0)]
 
 
@@ -160,8 +147,6 @@ def test_a_table(tmp_path: Path, header: tuple[str, ...], columns: Any) -> None:
     )
     assert {(texts[query], document, gain) for query, document, gain in pairs(task)} == set(ROWS[:-1])
 
-
-# ---- the Hub ------------------------------------------------------------------------------------------
 
 Splits = dict[str, list[dict[str, Any]]]
 JUDGED = [dict(zip(HEADER, row, strict=True)) for row in QRELS]

@@ -1,10 +1,8 @@
 """Summaries: ROUGE by the library, the oracle by search, centrality, the probe and the scorer by hand, and files."""
 
 import itertools
-import json
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +25,7 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 from tests.models import given
 from tests.mps import on_mps
+from tests.toy_retrieval import write_jsonl
 from tests.toy_task import toy_task_of
 
 WORDS = ["cats", "sat", "running", "under", "the", "tables", "and", "chairs", "while", "dogs", "slept"]
@@ -92,9 +91,6 @@ def mean_rouge(chosen: list[int], items: SummaryItems, metric: str = "rouge-l") 
     return 100 * float(np.mean([rouge((document[i],), summary)[metric] for i, document, summary in pairs]))
 
 
-# ---- centrality ----------------------------------------------------------------------------------------
-
-
 def test_degree_is_the_mean_cosine_and_ranks_as_the_centroid_at_unit_norm() -> None:
     values = np.random.default_rng(0).normal(size=(7, 4))
     cosines = values @ values.T / np.outer(*[np.linalg.norm(values, axis=1)] * 2)
@@ -117,9 +113,6 @@ def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, opt
             values = embeddings.layer(layer)[embeddings.rows(sentences)]
             chosen.append(int(centrality(values).argmax()))
         assert scores.scores[layer] == pytest.approx(mean_rouge(chosen, items(task)))
-
-
-# ---- all ways, beside lead and oracle ------------------------------------------------------------------
 
 
 def ways_of(model: str, options: Model, task: Task) -> Ways:
@@ -153,9 +146,6 @@ def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Mod
     assert result.ways[2].test["rouge-l"][2] == pytest.approx(mean_rouge(chosen, items(task)), abs=1e-6)
 
 
-# ---- trained -------------------------------------------------------------------------------------------
-
-
 def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task: Task) -> None:
     encoder = load_encoder(model, device="cpu")
     prepared = SentenceScorer.prepare(encoder, task.test, max_length=16)
@@ -183,21 +173,13 @@ ROWS = [
 ]
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def of_train(task: Task) -> SummaryItems:
     assert isinstance(task.train, SummaryItems)
     return task.train
 
 
-# ---- files ---------------------------------------------------------------------------------------------
-
-
 def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
-    task = load_task(write(tmp_path / "articles.jsonl", ROWS))
+    task = load_task(write_jsonl(tmp_path / "articles.jsonl", ROWS))
     assert (task.kind, task.primary) == ("summarization", "rouge-l")
     assert [len(each) for each in (task.train, task.validation, task.test)] == [32, 4, 4]
     assert all(len(sentences) == 3 for sentences in of_train(task).documents)
@@ -211,14 +193,11 @@ def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
 def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> None:
     listed = [{"text": each["document"].split("! "), "title": ["A cat sat.", each["summary"]]} for each in ROWS]
     for number, split in enumerate(("train", "validation", "test")):
-        write(tmp_path / f"{split}.jsonl", listed[10 * number : 10 * number + 10])
+        write_jsonl(tmp_path / f"{split}.jsonl", listed[10 * number : 10 * number + 10])
     task = load_task(tmp_path, kind="summarization", columns="text,title")
     assert of_train(task).documents[0] == ("Cat 0 sat. It rained", "Dogs slept at 0?")
     assert of_train(task).keep == 2
     assert any("10 documents" in said or "30 documents" in said for said in task.warnings)
-
-
-# ---- outputs -------------------------------------------------------------------------------------------
 
 
 def test_the_highest_outputs_are_chosen_in_their_order() -> None:

@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ import torch
 from seqeval import metrics as seqeval
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
-from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
-from tokenizers.models import BPE, Unigram
-from transformers import BertForTokenClassification, BertJapaneseTokenizer, PreTrainedTokenizerFast
+from tokenizers import pre_tokenizers, processors
+from transformers import BertForTokenClassification, BertJapaneseTokenizer
 
 from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -34,6 +34,7 @@ from layerprobe.kinds.tokens import TaggedSentences, entity_influences, entity_s
 from layerprobe.kinds.tokens_loss import NO_TOKEN, WordClasses, score_words, tokenize_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
+from tests.encoders.vocabularies import byte_bpe, unigram, with_names
 from tests.finetuning.test_tmft import without_dropout
 from tests.models import given, save_tiny, tiny_tokenizer
 from tests.mps import on_mps
@@ -115,42 +116,18 @@ SENTENCES = [
     [":-)", "#tag", "U.S.", "layers", "of", "a", "model"],
 ]
 
-SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
-
 
 def byte_level(*, prefix: bool) -> Any:
     """As GPT-2's and RoBERTa's."""
-    backend = Tokenizer(BPE(unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
-    )
-    backend.train_from_iterator([" ".join(words) for words in SENTENCES] * 3, trainer)
+    backend = byte_bpe()
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    backend.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
-    )
-    backend.decoder = decoders.ByteLevel()
-    return named(backend)
+    return with_names(backend)
 
 
+@cache
 def sentence_piece() -> Any:
-    """As XLM-R's."""
-    letters = sorted({letter for words in SENTENCES for word in words for letter in word} - {"\u200b", "\u00ad"})
-    pieces = [(token, 0.0) for token in SPECIAL] + [("▁", -3.0), ("▁the", -4.0), ("▁a", -4.0), ("er", -4.5)]
-    backend = Tokenizer(Unigram([*pieces, *((letter, -6.0) for letter in letters)], unk_id=1))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    backend.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
-    )
-    return named(backend)
-
-
-def named(backend: Any) -> Any:
-    names = ("pad_token", "unk_token", "bos_token", "eos_token", "mask_token")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, model_max_length=64, **dict(zip(names, SPECIAL, strict=True))
-    )
+    """As XLM-R's; trained anew, equally likely pieces have other numbers."""
+    return with_names(unigram())
 
 
 def recipe(tokenizer: Any, max_length: int) -> tuple[list[list[int]], list[int]]:

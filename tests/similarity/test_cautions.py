@@ -1,7 +1,5 @@
 """A caution appears if and only if its cause is there, says where, and is one line."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +13,7 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.measures import CKA, SVCCA, MutualKNN, Procrustes
 from layerprobe.similarity.values import LayerDiagnostics, Measure
+from tests.similarity import oracle
 
 HEALTHY = LayerDiagnostics(
     n_samples=2758,
@@ -177,9 +176,6 @@ def test_few_groups_are_told(n: int | None, expected: int) -> None:
     assert sum(f"{n} groups are few" in line for line in lines) == expected
 
 
-# ---- copies --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("n", "d", "share"), [(300, 200, 0.02), (300, 50, 0.05), (400, 400, 0.05)])
 def test_copies_inflate_debiased_cka_as_said(n: int, d: int, share: float) -> None:
     rng = np.random.default_rng(0)
@@ -188,25 +184,9 @@ def test_copies_inflate_debiased_cka_as_said(n: int, d: int, share: float) -> No
     for _ in range(40):
         rows = np.concatenate([np.arange(n - copies), rng.choice(n - copies, copies, replace=False)])
         X, Y = rng.normal(size=(2, n - copies, d))[:, rows]
-        values.append(debiased_cka(X, Y))
+        values.append(oracle.cka(X, Y))
         predicted.append(_inflation(diagnose(X, name="X", norm="none")))
     np.testing.assert_allclose(np.mean(values), np.mean(predicted), rtol=0.2)
-
-
-def debiased_cka(X: NDArray[np.float64], Y: NDArray[np.float64]) -> float:
-    def centred(Z: NDArray[np.float64]) -> NDArray[np.float64]:
-        K = Z @ Z.T
-        n = len(K)
-        np.fill_diagonal(K, 0)
-        sums = K.sum(axis=0)
-        U = K - sums / (n - 2) - sums[:, None] / (n - 2) + sums.sum() / ((n - 1) * (n - 2))
-        np.fill_diagonal(U, 0)
-        return U / np.linalg.norm(U)
-
-    return float(np.vdot(centred(X), centred(Y)))
-
-
-# ---- chance --------------------------------------------------------------------------------------------------
 
 
 def test_the_biased_estimator_is_told_its_chance_level() -> None:
@@ -257,9 +237,6 @@ def test_the_chance_level_of_procrustes_is_a_little_below_the_truth(n: int, d: i
     assert 0.8 * overlap < told < 1.01 * overlap
 
 
-# ---- features ------------------------------------------------------------------------------------------------
-
-
 def test_narrow_models_have_no_outliers() -> None:
     for d in (2, 4, 8, 16):
         layer = diagnose(gaussian(500, d), name="X", norm="none")
@@ -274,10 +251,7 @@ def test_a_shared_outlier_is_told_where_it_decides_cka(scale: float, expected: i
     found = diagnose(X, name="X", norm="none")
     lines = cautions(DEBIASED, 800, ("electra", (found,)), ("bert", (found,)))
     assert len(lines) == 2 * expected
-    assert (debiased_cka(X, Y) > 0.25) == bool(expected)
-
-
-# ---- lines ---------------------------------------------------------------------------------------------------
+    assert (oracle.cka(X, Y) > 0.25) == bool(expected)
 
 
 def test_each_model_has_a_line_of_its_own_for_each_cause() -> None:

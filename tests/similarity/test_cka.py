@@ -199,9 +199,6 @@ def map_of(*rows: tuple[float, ...]) -> SimilarityMap:
     return SimilarityMap(measure=CKA(), values=rows, n_samples=N)
 
 
-# ---- curves -------------------------------------------------------------------------------------------
-
-
 def test_same_index_is_the_diagonal() -> None:
     curve = similarity_curve(map_of((0.9, 0.1), (0.2, -0.3)))
     assert curve.values == (0.9, -0.3)

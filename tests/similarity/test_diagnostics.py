@@ -17,11 +17,14 @@ from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity import diagnostics
 from layerprobe.similarity.diagnostics import TEMPERATURE, infonce_influences, rank_influences
 from layerprobe.similarity.inference import curve_uncertainty, mean_spread
+from layerprobe.similarity.measures import CKA
 from layerprobe.similarity.values import CurveUncertainty, LayerDiagnostics
+from tests.similarity import oracle
 
 Array = NDArray[np.float64]
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None)
+BIASED = CKA(estimator="biased")
 SPECTRAL = ("effective_rank", "chance_cka", "intrinsic_dimension")
 
 
@@ -48,11 +51,6 @@ def layer_of(seed: int) -> Array:
 
 def rotation(rng: np.random.Generator, d: int) -> Array:
     return np.linalg.qr(rng.normal(size=(d, d)))[0]
-
-
-def biased_cka(X: Array, Y: Array) -> float:
-    x, y = X - X.mean(axis=0), Y - Y.mean(axis=0)
-    return float(np.linalg.norm(x.T @ y) ** 2 / np.linalg.norm(x.T @ x) / np.linalg.norm(y.T @ y))
 
 
 # ---- definitions ---------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ def test_a_curved_surface_has_its_own_dimension() -> None:
 def test_chance_is_the_mean_of_biased_cka_over_permutations(n: int, d: int, e: int) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(n, d)) * rng.gamma(2, size=d), rng.normal(size=(n, e))
-    shuffled = np.array([biased_cka(X, rng.permutation(Y)) for _ in range(2000)])
+    shuffled = np.array([oracle.cka(X, rng.permutation(Y), BIASED) for _ in range(2000)])
     expected = np.sqrt(diagnose(X).chance_cka * diagnose(Y).chance_cka)
     assert abs(shuffled.mean() - expected) < 4 * shuffled.std() / np.sqrt(len(shuffled))
     assert shuffled.std() / np.sqrt(len(shuffled)) < 0.01 * expected
@@ -158,7 +156,7 @@ def test_chance_is_the_mean_of_biased_cka_over_permutations(n: int, d: int, e: i
 def test_chance_at_the_size_of_a_benchmark() -> None:
     """Biased CKA of independent Gaussians at n = 2758, d = 768 is 0.22: a quarter of the size has that as well."""
     X, Y = np.random.default_rng(0).normal(size=(2, 690, 192))
-    np.testing.assert_allclose([diagnose(X).chance_cka, biased_cka(X, Y)], 0.218, atol=0.004)
+    np.testing.assert_allclose([diagnose(X).chance_cka, oracle.cka(X, Y, BIASED)], 0.218, atol=0.004)
 
 
 # ---- copies, constants, zeros --------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 A peer that is wrong is reproduced to the last digit by its mistake, so that the cause is known and not guessed.
 """
 
-import dataclasses
 import json
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +32,7 @@ from layerprobe.similarity.values import (
     measure_class,
 )
 from tests.plugins import install
+from tests.similarity.test_diagnostics import rotation
 from tests.sources import naming
 
 Array = NDArray[np.float64]
@@ -40,11 +40,7 @@ BESIDE_CKA = [name for name in MEASURES if name != "cka"]
 NEIGHBOURS = 5
 
 
-def _has_neighbours(name: str) -> bool:
-    return "neighbours" in {field.name for field in dataclasses.fields(measure_class(name))}
-
-
-NEIGHBOUR_MEASURES = [name for name in BESIDE_CKA if _has_neighbours(name)]
+NEIGHBOUR_MEASURES = [name for name in BESIDE_CKA if "neighbours" in measure_class(name).__dataclass_fields__]
 
 
 def measured(name: str, normalize: Normalize = "raw", neighbours: int = NEIGHBOURS) -> LayerMeasure[Any]:
@@ -87,10 +83,6 @@ def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:
     n, d, e = rng.integers(24, 40), *rng.integers(3, 10, size=2)
     X = rng.normal(size=(n, d)) + rng.normal(size=d)
     return X, np.tanh(X @ rng.normal(size=(d, e))) + rng.normal(size=(n, e)), rng
-
-
-def rotation(rng: np.random.Generator, d: int) -> Array:
-    return np.linalg.qr(rng.normal(size=(d, d)))[0]
 
 
 def changed(X: Array, kind: Invariance, rng: np.random.Generator) -> Array:

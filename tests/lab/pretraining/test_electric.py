@@ -14,6 +14,7 @@ from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.masking import MaskedBatch, Masking, replaced_sums
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from tests.lab.pretraining.test_masking import rng_of
 from tests.plugins import register_electric
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
@@ -28,10 +29,6 @@ Q = torch.tensor([0.1, 0.3, 0.25, 0.35])
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     register_electric(monkeypatch)
-
-
-def rng_of(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def objective_of(*, seed: int = 0, **changes: Any) -> EnergyBasedCloze:
@@ -52,9 +49,6 @@ def batch() -> MaskedBatch:
     masked = MASKING.mask(ids, (ids != PAD).long(), rng_of(1))
     assert 3 <= len(masked.targets) <= 12
     return masked
-
-
-# ---- noise-contrastive estimation -----------------------------------------------------------------------
 
 
 def test_the_odds_are_those_of_the_paper() -> None:
@@ -98,9 +92,6 @@ def test_the_optimum_is_the_true_log_probability(noise: Tensor) -> None:
     assert (-energies).exp().sum().item() == pytest.approx(1, abs=1e-3)
 
 
-# ---- the noise ------------------------------------------------------------------------------------------
-
-
 def test_the_noise_at_a_token_depends_on_all_others_and_not_on_it(batch: MaskedBatch) -> None:
     objective = objective_of()
     positions = batch.attention_mask.bool()
@@ -113,9 +104,6 @@ def test_the_noise_at_a_token_depends_on_all_others_and_not_on_it(batch: MaskedB
             after = objective.noise(ids, batch.attention_mask, positions)[rows[text] : rows[text + 1]]
             moved = (after - before).abs().amax(dim=1) > 1e-6
             assert moved.tolist() == [other != token for other in range(length)]
-
-
-# ---- the objective --------------------------------------------------------------------------------------
 
 
 def test_it_is_the_loss_of_the_paper(batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tests.models import tiny_tokenizer
 PAD, UNK, CLS, SEP, MASK = range(5)
 
 
-def rng_of(seed: int) -> torch.Generator:
+def rng_of(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 

@@ -19,6 +19,7 @@ from layerprobe.lab.pretraining.models import (
     train_tokenizer,
 )
 from layerprobe.lab.pretraining.values import OBJECTIVES, EncoderSize, PretrainingProtocol
+from tests.lab.pretraining.test_masking import rng_of
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60
@@ -26,10 +27,6 @@ SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
 WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator)
 MASKING = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MASK))
-
-
-def rng_of(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def objective_for(name: Any, *, seed: int = 0, **changes: Any) -> Objective:
@@ -71,9 +68,6 @@ def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
     monkeypatch.setattr(models, "sample", fixed)
 
 
-# ---- masking ------------------------------------------------------------------------------------------
-
-
 def test_an_unknown_word_is_selected_like_any_other() -> None:
     tokenizer = train_tokenizer(["one two three"] * 5, vocab_size=60, max_length=32)
     tokens = tokenizer(["one 한 two"], return_tensors="pt")
@@ -84,16 +78,10 @@ def test_an_unknown_word_is_selected_like_any_other() -> None:
     assert_close(batch.selected, words)
 
 
-# ---- sampling -----------------------------------------------------------------------------------------
-
-
 def test_samples_follow_the_softmax() -> None:
     shares = torch.tensor([0.5, 0.3, 0.2, 1e-9])
     found = sample(shares.log().expand(10_000, 4), rng_of())
     assert_close(torch.bincount(found, minlength=4) / 10_000, shares, rtol=0, atol=0.025)
-
-
-# ---- what all objectives share ------------------------------------------------------------------------
 
 
 def test_all_objectives_begin_with_the_same_encoder() -> None:
@@ -146,9 +134,6 @@ def test_embeddings_are_tied_and_stay_tied(name: str, batch: MaskedBatch) -> Non
     for table in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
         assert ours.get_submodule(table).weight is theirs.get_submodule(table).weight, table
     assert objective.generator.generator_lm_head.weight is theirs.word_embeddings.weight
-
-
-# ---- replaced token detection -------------------------------------------------------------------------
 
 
 def evaluated(objective: Objective, batch: MaskedBatch) -> dict[str, Sums]:
@@ -215,9 +200,6 @@ def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> 
     )
     for part, sums in objective(batch, rng_of()).items():
         assert_close(objective(wider, rng_of())[part]["loss"], sums["loss"])
-
-
-# ---- masked language modelling and what replaces it ---------------------------------------------------
 
 
 def test_mlm_fills_in_the_selected_positions(batch: MaskedBatch) -> None:
