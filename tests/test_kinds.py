@@ -53,9 +53,6 @@ def sides(embeddings: Embeddings, layer: int, examples: Examples) -> tuple[np.nd
     return values[[row[text] for text in examples.first]], values[[row[text] for text in second]]
 
 
-# ---- zero-shot ----------------------------------------------------------------------------------------
-
-
 def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dict[str, str], options: Model) -> None:
     task = toy_task_of("paraphrase")
     tested, validated = embed(models, task.test, options), embed(models, task.validation, options)
@@ -146,9 +143,6 @@ def test_a_probe_of_classes_some_of_which_do_not_occur(present: tuple[int, ...])
     assert outputs.shape[1] == max(2, max(present) + 1)
 
 
-# ---- the whole ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=(*LABELLED, "retrieval", "triplets"))
 def finding(request: pytest.FixtureRequest, models: dict[str, str], options: Model) -> Finding:
     task = toy_task_of(request.param, train=32, validation=24, test=24)
@@ -166,8 +160,6 @@ def test_a_finding_of_any_kind_holds_together(finding: Finding) -> None:
         assert outcome.mean == pytest.approx(np.mean(outcome.test[finding.primary]))
         assert all(0 <= score <= 100 for scores in outcome.test.values() for score in scores)
 
-
-# ---- values that do not fit ---------------------------------------------------------------------------
 
 PAIRS, TEXTS = toy_task_of("entailment").test, toy_task_of("classification").test
 

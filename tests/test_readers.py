@@ -45,8 +45,6 @@ def survives(read: Reader, path: Path) -> None:
         read(path)
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------
-
 TABLES: dict[str, Reader] = {
     "task": load_task,
     "texts": load_texts,
@@ -122,8 +120,6 @@ def test_changed_parquet(tmp_path: Path, data: st.DataObject) -> None:
     survives(load_texts, tmp_path / "a.parquet")
 
 
-# ---- settings --------------------------------------------------------------------------------------------------
-
 CHAIN = """
 seeds = 2
 layers = [0, 3]
@@ -167,8 +163,6 @@ def test_changed_settings(tmp_path: Path, text: str, read: Reader, data: st.Data
     (tmp_path / "a.toml").write_text("\n".join(lines))
     survives(read, tmp_path / "a.toml")
 
-
-# ---- results ---------------------------------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "a", "\ud800", "../../x", 10**400]),

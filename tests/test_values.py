@@ -85,9 +85,6 @@ def changed(**fields: Any) -> str:
     return json.dumps({**json.loads(to_json(RUN)), **fields})
 
 
-# ---- there and back -----------------------------------------------------------------------------------
-
-
 @given(values_of(Everything))
 def test_json_gives_back_the_same_value(value: Everything) -> None:
     text = to_json(value)
@@ -99,8 +96,6 @@ def test_json_gives_back_the_same_value(value: Everything) -> None:
 def test_a_field_with_a_default_can_be_left_out() -> None:
     assert from_json(Protocol, "{}") == Protocol()
 
-
-# ---- what is refused ----------------------------------------------------------------------------------
 
 WRONG = {
     "no JSON": ("{", "expected a FineTuningRun as JSON: Expecting property name"),
@@ -156,9 +151,6 @@ def test_numbers_that_are_not_finite_are_not_written(number: float) -> None:
         to_json(dataclasses.replace(RUN, seconds=number))
 
 
-# ---- shapes that do not fit ----------------------------------------------------------------------------
-
-
 def model(name: str, n_blocks: int) -> ModelDescription:
     return ModelDescription(
         name=name,
@@ -181,18 +173,12 @@ def spearman_of(*scores: float, split: str = "test") -> LayerScores:
 # where in the comparison, what to write there, what to read
 
 
-# ---- bytes ---------------------------------------------------------------------------------------------
-
-
 def test_a_name_that_is_no_utf8_is_written_and_read() -> None:
     scores = spearman_of(1.0, split="caf\udce9 ü 비")
     data = to_bytes(scores)
     assert "caf\\udce9 ü 비" in data.decode()
     assert to_json(scores).encode() == data
     assert from_json(LayerScores, data.decode()) == scores
-
-
-# ---- digests ------------------------------------------------------------------------------------------
 
 
 def test_a_digest_is_what_it_always_was() -> None:
@@ -225,9 +211,6 @@ def test_a_task_is_known_by_its_sentences_and_scores_alone() -> None:
     assert task().digest == task(name="b", score_range=(0.0, 1.0), notes=("a note",)).digest
     others = [task(train=pairs("xyw")), task(test=pairs("x", 0.6)), task(validation=pairs("x"), test=pairs("xy"))]
     assert len({task().digest, *(other.digest for other in others)}) == 4
-
-
-# ---- small rules --------------------------------------------------------------------------------------
 
 
 def test_the_texts_of_pairs_are_distinct_in_order_of_first_appearance() -> None:

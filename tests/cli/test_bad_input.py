@@ -21,9 +21,6 @@ def refused(outcome: object, *words: str) -> None:
         assert word in outcome.error, outcome.error  # type: ignore[attr-defined]
 
 
-# ---- data ------------------------------------------------------------------------------------------------
-
-
 def test_odd_texts_are_kept_or_cut_with_a_warning(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
@@ -66,9 +63,6 @@ def test_a_mistake_is_told_before_torch_is_loaded(
     assert said in " ".join(done.err.replace("│", " ").split())
 
 
-# ---- the store -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def entry(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> Path:
     return Path(layerprobe("extract", pair[0], "-t", pairs_file, "--json").json["folder"])
@@ -101,9 +95,6 @@ def test_a_full_disk_or_a_read_only_cache(
     left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".safetensors", ".json", ".tmp")]
     assert left == []
     assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
-
-
-# ---- interruptions ---------------------------------------------------------------------------------------
 
 
 def test_ctrl_c(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,9 +143,6 @@ def test_an_average_gains_or_loses_by_its_interval(scans: dict[str, Runs]) -> No
     assert alone.check.name == "not averaged"
 
 
-# ---- weights -----------------------------------------------------------------------------------------------------
-
-
 def test_of_equals_one_alone_is_taken_and_of_averages_the_most_even() -> None:
     assert line_search(lambda weights: weights[0]).tolist() == [1.0, 0.0]
     assert line_search(lambda weights: weights[1]).tolist() == [0.0, 1.0]

@@ -196,9 +196,6 @@ def reproduction(*scores: ReproducedScore) -> Reproduction:
     return Reproduction(primary="spearman", scores=scores, pairs=(), front={}, **about)
 
 
-# ---- each runs on tiny models -----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> str:
     return str(save_tiny("electra", tmp_path / "model", num_hidden_layers=12))

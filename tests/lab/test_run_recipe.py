@@ -191,9 +191,6 @@ def test_the_command(layerprobe: Any, model: Path, data: Path, tmp_path: Path) -
     assert layerprobe("lab", "run", tmp_path / "none.toml").error.startswith("error: cannot read the recipe")
 
 
-# ---- killed, and two at once -----------------------------------------------------------------------------
-
-
 def job(model: Path, data: Path, cache: Path, *, pause: float) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.lab.recipes", str(model), str(data), str(cache), str(pause)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
@@ -220,9 +217,6 @@ def test_a_recipe_killed_again_and_again_gives_the_same(model: Path, data: Path,
     assert 0 < seen[1] < seen[2] < 13
     uninterrupted = run_recipe(whole_chain(model, data, tmp_path / "whole"))
     assert numbers(run_recipe(recipe)) == numbers(uninterrupted)
-
-
-# ---- refused ---------------------------------------------------------------------------------------------
 
 
 def test_a_layer_that_does_not_exist(model: Path, data: Path, tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ def final_run(onset: int, n_layers: int) -> tuple[int, ...]:
     return tuple(range(onset, n_layers))
 
 
-# ---- drawn by hand ------------------------------------------------------------------------------------
-
 DRAWN: dict[str, tuple[ArrayLike, int | None]] = {
     "flat, then sharp": ((0.90, 0.91, 0.90, 0.89, 0.90, 0.91, 0.90, 0.60, 0.40, 0.20), 7),
     "with an uptick at the end": ((0.90, 0.91, 0.90, 0.89, 0.90, 0.91, 0.60, 0.40, 0.30, 0.45), 6),
@@ -77,9 +75,6 @@ def test_a_steady_decline_stays_no_drop_when_it_jitters(step: float) -> None:
     assert np.mean(flagged) < 0.03
 
 
-# ---- noise --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("scale", "bound"), [(0.01, 0.002), (0.02, 0.02), (0.05, 0.05), (0.1, 0.05)])
 def test_noise_around_a_constant_is_seldom_a_drop(scale: float, bound: float) -> None:
@@ -91,9 +86,6 @@ def test_noise_around_a_constant_is_seldom_a_drop(scale: float, bound: float) ->
     rng = np.random.default_rng(0)
     flagged = [predicted(0.8 + rng.normal(0, scale, 13)).drops for _ in range(3000)]
     assert np.mean(flagged) <= bound
-
-
-# ---- what holds for every curve -----------------------------------------------------------------------
 
 
 @given(CURVES)
@@ -139,16 +131,10 @@ def test_a_curve_that_never_falls_never_drops(steps: list[float]) -> None:
     assert not predicted(np.cumsum(steps)).drops
 
 
-# ---- what is refused, and what is said -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 def test_too_short_a_curve_is_refused(n_layers: int) -> None:
     with pytest.raises(DataError, match=f"a curve of at least 4 layers, to detect a decline, tiny has {n_layers}"):
         plateau_rule(curve_of([0.9] * n_layers), model="tiny")
-
-
-# ---- baselines ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n_blocks", "layer"), [(3, 2), (4, 3), (6, 5), (8, 6), (12, 9), (24, 18)])
@@ -163,9 +149,6 @@ def redrawn(curve: SimilarityCurve, **options: int) -> DropPrediction:
     prediction = plateau_rule(curve, **options)  # type: ignore[arg-type]
     assert prediction.flagged_in
     return prediction
-
-
-# ---- what known errors give ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("last", "scale"), [(0.85, 0.01), (0.80, 0.01), (0.80, 0.03)])
@@ -192,9 +175,6 @@ def test_without_errors_every_redraw_is_the_curve(values: list[float]) -> None:
     assert prediction.flagged_in[-1] == float(prediction.drops)
     assert prediction.evidence is not None
     assert prediction.evidence.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
-
-
-# ---- a second formula ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_layers", [4, 7, 13, 25])
@@ -229,9 +209,6 @@ def test_layers_that_are_copies_of_each_other_are_redrawn_alike() -> None:
     np.testing.assert_allclose(drawn, drawn[:, :1] * np.ones(4), atol=1e-7)
 
 
-# ---- the interval of the decline ----------------------------------------------------------------------
-
-
 def coverage(truth: Sequence[float], covariance: np.ndarray, level: float) -> float:
     """Return the share of 1500 curves around the truth whose interval holds the true decline."""
     decline = float(np.median(truth[:3])) - truth[3]
@@ -256,9 +233,6 @@ def test_the_interval_is_a_little_wide_where_the_plateau_is_level(level: float, 
     """The median of three equal layers varies less than each of them; redraws spread around unequal ones."""
     covered = coverage((0.6, 0.6, 0.6, 0.4), equicorrelated(4, 0.02, correlation), level)
     assert level - 0.01 < covered < level + 0.06
-
-
-# ---- what is kept, refused and said -------------------------------------------------------------------
 
 
 def test_the_observed_curve_alone_decides_what_is_flagged() -> None:

@@ -214,9 +214,6 @@ def test_the_first_screen_has_the_answer_and_what_to_do_and_a_click_copies_it(
         assert page.locator("textarea").input_value() == "layerprobe find rtd pairs.csv -o rtd-5"
 
 
-# ---- single items -----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def opened(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that opens the page of scores with items."""

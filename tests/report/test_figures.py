@@ -92,8 +92,6 @@ def test_bars_have_the_colours_of_marks_and_names_are_places() -> None:
     assert named.plot.data[0].mode == "markers", "names have no order that a line could show"
 
 
-# ---- expected gains, blocks and captions ----------------------------------------------------------------------
-
 GAIN = Quantity("points over the whole model", "validation", "higher")
 TESTED = dataclasses.replace(GAIN, split="test")
 GAINS = Table(
@@ -187,8 +185,6 @@ def test_an_axis_of_counts_has_few_numbers_however_far_they_reach() -> None:
         assert drawn(table, Chart(lines=(Line("ms"),), x="batch")).plot.layout.xaxis.dtick == step
 
 
-# ---- maps and staircases ------------------------------------------------------------------------------------
-
 CELLS = [(i, j) for i in range(3) for j in range(2)]
 MAP = Table(
     columns=(
@@ -266,9 +262,6 @@ def test_the_frame_says_whether_the_loss_is_within_what_is_allowed(
     assert ("points<br>lost" in words(figure)) == (loss is not None)
 
 
-# ---- findings and comparisons -----------------------------------------------------------------------------
-
-
 def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: Prediction) -> None:
     figure = figures(measured.comparison)[0]
     errors = measured.comparison.curve.uncertainty
@@ -305,9 +298,6 @@ def test_nothing_is_claimed_of_spoilt_scores() -> None:
         assert claim not in silent
 
 
-# ---- maps -----------------------------------------------------------------------------------------------
-
-
 def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Prediction) -> None:
     comparison = measured.comparison
     _, raw, other = figures(comparison)
@@ -319,9 +309,6 @@ def test_maps_share_one_scale_and_have_the_models_layers_as_rows(measured: Predi
     assert dict(zip(zip(second.y, second.x, strict=True), second.z, strict=True))[3, 5] > cells[3, 5]
     dots = {place for place, dot in zip(cells, first.text, strict=True) if dot}
     assert dots == set(enumerate(comparison.curve.reference_layers))
-
-
-# ---- all ------------------------------------------------------------------------------------------------
 
 
 def test_every_colour_has_its_counterpart_on_a_dark_page() -> None:

@@ -121,9 +121,6 @@ def test_every_text_of_a_finding_is_escaped() -> None:
     assert len(read.all("script")) == 6
 
 
-# ---- intervals, diagnostics, further references --------------------------------------------------------
-
-
 def test_sources_say_every_convention(measured: Prediction) -> None:
     comparison = measured.comparison
     of_groups = {"map__uncertainty__method": "influence of each group", "map__uncertainty__n_groups": 40}

@@ -325,9 +325,6 @@ def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
     assert str(Bare()).startswith("Keep the whole model")
 
 
-# ---- what pages say ---------------------------------------------------------------------------------------
-
-
 NAMED = [kind for kind in CASES if "hostile" in kind and "drop" not in kind]
 
 

@@ -72,8 +72,6 @@ def test_a_notebook_prints_the_table_too(monkeypatch: pytest.MonkeyPatch) -> Non
     assert str(FOUND) == expected
 
 
-# ---- numbers and names ---------------------------------------------------------------------------------------
-
 WIDE, ABOVE, BELOW = (-5e5, 5e5), (0.02, 14.1), (-14.1, -0.02)
 
 

@@ -117,8 +117,6 @@ def test_kinds_checks_and_steps_are_used_by_the_library() -> None:
     assert named - constants() - made - {"by_sign"} == set()
 
 
-# ---- all words, as they are read in review ----------------------------------------------------------------
-
 _DROPPED = re.compile(
     r"<(script|style|noscript|table|button|nav|dl|h1|pre|label)\b.*?</\1>|<div class=\"tiles.*?</div>|"
     r"<p class=\"(pill|overline).*?</p>",

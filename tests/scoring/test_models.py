@@ -172,9 +172,6 @@ def test_what_is_done_when_a_model_fails_is_kept(models: list[Model], tmp_path: 
     assert {path: path.stat().st_mtime_ns for path in entries} == entries
 
 
-# ---- what a result says ---------------------------------------------------------------------------------
-
-
 def task_scores(model: int, n_layers: int, rows: list[tuple[int, int, float, int, float | None]]) -> TaskScores:
     """Return the scores of a model, of which layers before the first row are left out."""
     by_layer = {layer: score for _, layer, score, *_ in rows}

@@ -122,8 +122,6 @@ def test_unknown_entries_are_named(store, texts, fingerprint):
     assert len(store.entries()) == 1
 
 
-# ---- results ------------------------------------------------------------------------------------------
-
 RESULT = dict[str, str]
 
 

@@ -38,9 +38,6 @@ def splits(folder: Path, header: Sequence[str], **rows: Sequence[Sequence[Any]])
     return folder
 
 
-# ---- found out ----------------------------------------------------------------------------------------
-
-
 def test_pairs_of_zeros_and_ones_are_paraphrase(tmp_path: Path) -> None:
     task = load_task(write(tmp_path / "a.csv", pairs([0, 1, 1, 1] * 15)))
     assert (task.kind, task.labels, task.score_range) == ("paraphrase", ("0", "1"), None)
@@ -75,9 +72,6 @@ def test_two_columns_are_a_text_and_its_label(tmp_path: Path, columns: str) -> N
     assert (task.kind, task.labels, len(task.train)) == ("classification", ("0", "1", "2"), 48)
 
 
-# ---- asked for ----------------------------------------------------------------------------------------
-
-
 def test_the_kind_can_be_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", pairs([0, 1, 1, 1] * 15))
     assert load_task(path, kind="sts").score_range == (0, 1)
@@ -89,9 +83,6 @@ def test_the_kind_can_be_asked_for(tmp_path: Path) -> None:
 
 
 ENOUGH = ["yes", "no"] * 4
-
-
-# ---- warned of ----------------------------------------------------------------------------------------
 
 
 def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_path: Path) -> None:
@@ -152,9 +143,6 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
         load_task(folder / "train.csv", test=folder / "train.csv", kind=kind)
 
 
-# ---- the Hub ------------------------------------------------------------------------------------------
-
-
 def hub_split(columns: dict[str, list[Any]], names: list[str]) -> datasets.Dataset:
     found = datasets.Dataset.from_dict(columns)
     return found.cast_column("label", datasets.ClassLabel(names=names))
@@ -213,9 +201,6 @@ def test_a_label_that_annotators_did_not_agree_on_is_missing(tmp_path: Path) -> 
     with pytest.raises(TaskError, match=r"1 of 61 labels of the train data are missing \(first: .*line 62\)"):
         load_task(path)
     assert load_task(path, skip_empty=True).labels == ("a", "b", "c", "d")
-
-
-# ---- real files ---------------------------------------------------------------------------------------
 
 
 def test_mrpc(shared_data: Path) -> None:

@@ -202,9 +202,6 @@ def test_a_text_file_has_one_text_a_line(tmp_path):
     )
 
 
-# ---- real files ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "left"),
     [

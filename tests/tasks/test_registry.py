@@ -22,9 +22,6 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-# ---- what each says ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [name for name in OWN if KINDS[name].items is None])
 def test_a_kind_holds_together(name: str) -> None:
     kind = KINDS[name]
@@ -56,17 +53,12 @@ def test_every_file_is_of_one_kind() -> None:
         assert detect_kind(cells, pairs=False) == ("regression" if cells == ["0.5"] else "classification")
 
 
-# ---- one from another package --------------------------------------------------------------------------
-
-
 def test_kinds_from_outside_are_asked_first(toy: None) -> None:
     assert (detect_kind(["0.5", "1"], pairs=False), detect_kind(["0", "1"], pairs=False)) == (
         "grading",
         "classification",
     )
 
-
-# ---- nothing else names a kind -------------------------------------------------------------------------
 
 DEFAULTS = {
     "cli/layerprobe_cli/commands/inspection.py",  # of collections, which have no splits

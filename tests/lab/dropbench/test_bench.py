@@ -36,9 +36,6 @@ def fall_of(name: str) -> Rule:
     return fall(name, reading_of(name))
 
 
-# ---- tables known by hand -----------------------------------------------------------------------------------
-
-
 def test_the_plateau_rule_on_the_known_zoo() -> None:
     """Right for a0, a1, c0 and d0; it misses b0 and calls c1, whose layer 4 is 2 points short."""
     scores = scores_of(known_zoo(), f"plateau of {CURVE}")
@@ -84,9 +81,6 @@ def test_budgets_have_truths_of_their_own() -> None:
     assert only.budget == "converged"
 
 
-# ---- leave one family out -----------------------------------------------------------------------------------
-
-
 def remembering(models: Sequence[KnownDrop]) -> Predictor:
     """The best layer of every model it has seen, the last one of any other."""
     seen = {id(each.model): each.truth.best_layer for each in models}
@@ -128,9 +122,6 @@ def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
     assert not any(scores.parameters for scores in bench.budgets[0].rules)
     assert bench.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
     assert bench.budgets[0].clusters == "models"
-
-
-# ---- rules with parameters ------------------------------------------------------------------------------------
 
 
 def test_a_tuned_rule_finds_what_the_default_misses() -> None:
@@ -208,9 +199,6 @@ def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
     assert {tuple(scores.layers) for scores in budget.rules} == {("a", "b", "c")}
 
 
-# ---- what it costs to test a call -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("curve", "zero_shot", "layers"),
     [
@@ -228,9 +216,6 @@ def test_the_cost_is_that_of_the_layer_that_is_called_and_the_last(
     labelled = {} if zero_shot is None else {"zero-shot": zero_shot}
     data = zoo(*(entry(name, name, DROPPING, cka=curve, labelled=labelled) for name in "ab"))
     assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(cost_share(layers, 6))
-
-
-# ---- intervals --------------------------------------------------------------------------------------------------
 
 
 def test_families_are_redrawn_whole() -> None:
@@ -266,9 +251,6 @@ def test_intervals_are_those_of_redrawn_models() -> None:
     assert result.lower is not None
     assert result.upper is not None
     np.testing.assert_allclose([result.lower, result.upper], np.quantile(again, [0.025, 0.975]), atol=1)
-
-
-# ---- the best rule of the other families --------------------------------------------------------------------------
 
 
 def taking(layer: int) -> Rule:
@@ -307,9 +289,3 @@ def test_the_best_rule_among_all_may_read_labels() -> None:
     assert (without.labelled, labels.labelled, labels.parameters) == (False, True, 1)
     assert value(labels.mean_regret) == 0
     assert value(without.mean_regret) > 0
-
-
-# ---- as JSON ----------------------------------------------------------------------------------------------------
-
-
-# ---- bad input --------------------------------------------------------------------------------------------------

@@ -120,9 +120,6 @@ def test_other_kinds_have_no_probe(folders: dict[str, str], options: Model, entr
     assert other.cka == {}
 
 
-# ---- the probe on pairs -----------------------------------------------------------------------------------------
-
-
 def test_the_probe_is_ridge_regression_with_the_best_penalty_left_out() -> None:
     """By hand: each penalty's errors with every pair left out once, in the closed form of the normal equations."""
     rng = np.random.default_rng(0)

@@ -162,9 +162,6 @@ def test_at_most_fifteen_rules_are_worth_printing() -> None:
     assert worth_printing(["plateau of CKA", "fall of CKA"]) == ["plateau of CKA", "fall of CKA"]
 
 
-# ---- percentiles of few clusters, expanded ------------------------------------------------------------------------
-
-
 def test_many_clusters_need_nothing_and_one_has_nothing() -> None:
     assert expanded(0.95, 10**6) == pytest.approx(0.95, abs=1e-5)
     assert expanded(0.95, 1) == 0.95

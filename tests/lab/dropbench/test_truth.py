@@ -139,9 +139,6 @@ def test_splits_that_contradict_each_other_make_no_drop() -> None:
     assert (truth(scores).drop, truth(scores).onset) == (False, None)
 
 
-# ---- with errors over items ------------------------------------------------------------------------------------
-
-
 def level_models(count: int, **errors: float) -> list[TunedLayers]:
     """Models whose layers are all as good."""
     return [recorded("m", "a", [80.0] * 9, seed=seed, **errors).budgets["converged"] for seed in range(count)]
