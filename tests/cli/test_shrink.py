@@ -66,6 +66,19 @@ def test_the_texts_of_the_task_serve_where_there_are_no_others(
     assert done.commands[0][0] == "export"
 
 
+def test_a_retrieval_task_is_also_searched_by_queries_of_the_smaller_model(
+    layerprobe: Layerprobe, pair: Pair, tmp_path: Path
+) -> None:
+    rng, table, how = random.Random(0), tmp_path / "queries.csv", ("--kind", "retrieval", "--size", "2")
+    documents = [" ".join(rng.sample("abcdefgh", k=5)) for _ in range(80)]
+    table.write_text("query,positive\n" + "".join(f"{text[:5]} {i},{text}\n" for i, text in enumerate(documents)))
+    done = layerprobe("shrink", pair[1], "-t", table, *how, *TRAINING, "-o", tmp_path / "small")
+    assert done.code == 0, done.err
+    assert "points lost with documents by the whole model, 95 % " in " ".join(done.out.split())
+    assert "our index" in done.out
+    assert "whole.encode_document(" in (tmp_path / "small" / "README.md").read_text()
+
+
 def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: Pair, texts: Path, tmp_path: Path) -> None:
     done = layerprobe("shrink", pair[1], "--texts", texts, *TRAINING, "--dry-run")
     assert done.out.startswith("Making ")
