@@ -96,22 +96,6 @@ def test_training_makes_it_agree(folder: str) -> None:
     assert cosines[1] > cosines[0] + 0.1
 
 
-@pytest.mark.slow
-def test_the_loss_is_that_of_scores(folder: str) -> None:
-    task = toy_task_of("sts")
-    result = shrunk(folder, task, size=2, seeds=2)
-    loss = result.smaller.as_it_is
-    assert loss is not None
-    assert loss.whole == pytest.approx((score(folder, task).scores[-1],))
-    small = [score(Model(f"{each}/{MODEL}"), task).scores[-1] for each in result.smaller.folders]
-    assert loss.small == pytest.approx(small)
-    assert loss.error is not None
-    assert loss.error.n_seeds == 2
-    assert loss.error.level == 0.95
-    assert loss.value == pytest.approx(loss.error.value)
-    assert result.smaller.tuned is None
-
-
 def test_queries_by_the_smaller_model_and_documents_by_the_whole_one(tmp_path: Path) -> None:
     """By hand, with both in sentence-transformers; and by the code on the card of the export."""
     folder, task = built(tmp_path, mean(), prompts={"query": "a b ", "document": "c "}), toy_task_of("retrieval")
@@ -121,18 +105,23 @@ def test_queries_by_the_smaller_model_and_documents_by_the_whole_one(tmp_path: P
     assert asymmetric is not None
     assert result.prompts == ("a b ", "c ")
     whole = sentence_transformer(folder)
-    documents = whole.encode(list(items.documents), prompt="c ")
     for number, run in enumerate(result.smaller.folders):
         out = tmp_path / f"small-{number}"
         export_model(run, out, made=result.account, prompts=result.prompts)
         small = sentence_transformer(out)
-        similarities = np.asarray(small.similarity(small.encode_query(list(items.queries)), documents))
-        relevant = similarities[np.arange(len(items)), [judged[0][0] for judged in items.relevance]]
-        ranks = 1 + (similarities > relevant[:, None]).sum(axis=1)
-        assert asymmetric.small[number] == pytest.approx(100 * (1 / np.log2(1 + ranks))[ranks <= 10].sum() / len(items))
+        for way, model in (both, small), (asymmetric, whole):
+            documents = model.encode(list(items.documents), prompt="c ")
+            similarities = np.asarray(small.similarity(small.encode_query(list(items.queries)), documents))
+            relevant = similarities[np.arange(len(items)), [judged[0][0] for judged in items.relevance]]
+            ranks = 1 + (similarities > relevant[:, None]).sum(axis=1)
+            gains = (1 / np.log2(1 + ranks))[ranks <= 10]
+            assert way.small[number] == pytest.approx(100 * gains.sum() / len(items))
     assert (asymmetric.whole, asymmetric.small == both.small) == (both.whole, False)
-    assert asymmetric.error is not None
-    assert (asymmetric.error.n_seeds, asymmetric.error.n_items) == (2, len(items))
+    assert both.whole == pytest.approx((score(folder, task).scores[-1],))
+    for way in both, asymmetric:
+        assert way.error is not None
+        assert (way.error.n_seeds, way.error.n_items, way.error.level) == (2, len(items), 0.95)
+        assert way.value == pytest.approx(way.error.value)
     text, values = (out / "README.md").read_text(), dict[str, Any]()
     code = text.partition("whole one")[2].split("```python")[1].split("```")[0]
     exec(code.replace("path/to/this/folder", str(out)).replace("path/to/model", str(folder)), values)
