@@ -68,8 +68,8 @@ class LayerEvaluator(BaseEvaluator):
     Modes of modules, hooks, random numbers, device and precision stay as they were.
 
     From the second evaluation on, `{name}_change` is the change of the `primary` score since the one before, with the
-    ends of its interval over items, paired. `items` has columns by item: the values whose mean is the score of a layer,
-    such as each query's nDCG, and the cosines of pairs.
+    ends of its interval over items, paired; the best layer may be another one than before. `items` has columns by item:
+    the values whose mean is the score of a layer, such as each query's nDCG, and the cosines of pairs.
 
     Args:
         task: A task from `load_task`, of a kind that can be scored untrained with one embedding per text.
@@ -128,7 +128,7 @@ class LayerEvaluator(BaseEvaluator):
         self.write_csv, self.csv_file = write_csv, f"{in_file}_results.csv"
         self.write_items, self.items_file = write_items, f"{in_file}_items.csv"
         self.items: dict[str, Any] = {}
-        self._parts = _parts(self.task.split(self.split), groups, kind.unit)
+        self._parts = _parts(self.task.split(self.split), groups, f"{plural(kind.unit)} of {self.split}")
         self._before: dict[tuple[Any, ...], tuple[float, Array]] = {}
         self._known: tuple[Any, Stack] | None = None
         self._warned: set[int] = set()
@@ -139,13 +139,13 @@ class LayerEvaluator(BaseEvaluator):
         """Score every layer; the arguments are those of sentence-transformers' evaluators."""
         with _unchanged(model) as dim:
             evaluations = self._evaluations(model, self.truncate_dim or dim)
-            metrics, changes = self._metrics(evaluations)
-        self.items, row = self._by_item(evaluations), {name: [value] for name, value in (metrics | changes).items()}
+            metrics = self._metrics(evaluations)
+        self.items = self._by_item(evaluations)
         if output_path is not None and self.write_csv:
-            _append(Path(output_path, self.csv_file), row, epoch, steps)
+            _append(Path(output_path, self.csv_file), {name: [x] for name, x in metrics.items()}, epoch, steps)
         if output_path is not None and self.write_items:
             _append(Path(output_path, self.items_file), self.items, epoch, steps)
-        metrics |= {name: value for name, value in changes.items() if not math.isnan(value)}
+        metrics = {name: x for name, x in metrics.items() if not (math.isnan(x) and re.search("change(_|$)", name))}
         which = self.primary if isinstance(self.primary, str) else f"layer_{self.primary}"
         self.primary_metric = f"{which}_{self._title(self.task.primary)}"
         named: dict[str, float] = self.prefix_name_to_metrics(metrics, self.name)
@@ -186,28 +186,27 @@ class LayerEvaluator(BaseEvaluator):
             threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
         return evaluate_outputs(name, outputs(gold), gold.gold, threshold=threshold, primary=self.task.primary)
 
-    def _metrics(self, evaluations: list[Evaluation]) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the metrics, and the changes of the `primary` score since the evaluation before, NaN where unknown."""
+    def _metrics(self, evaluations: list[Evaluation]) -> dict[str, float]:
+        """Return the metrics, with changes of the `primary` score since the evaluation before, NaN where unknown."""
         title, scores = self._title(self.task.primary), [each.metrics[self.task.primary] for each in evaluations]
         scored = [layer for layer, score in enumerate(scores) if not math.isnan(score)] or [0]
         best = max(scored, key=scores.__getitem__)
         layers: Any = {"best": [best], "mean": scored}
-        value, psi = self._score([evaluations[best]])
-        metrics = {"best_layer": best if math.isfinite(value) else math.nan} | self._ends(f"best_{title}", value, psi)
-        metrics[f"mean_{title}"] = self._score([evaluations[layer] for layer in scored])[0] / 100
+        metrics = {"best_layer": best if math.isfinite(scores[best]) else math.nan}
+        metrics |= self._ends(f"best_{title}", *self._score([evaluations[best]], ""), "", difference=False)
+        metrics[f"mean_{title}"] = float(np.mean([scores[layer] for layer in scored])) / 100
         for layer, evaluation in enumerate(evaluations):
             metrics |= {f"layer_{layer}_{self._title(name)}": x / 100 for name, x in evaluation.metrics.items()}
         chosen = [evaluations[layer] for layer in layers.get(self.primary, [self.primary])]
         before, self._before = self._before, {}
-        changes: dict[str, float] = {}
         for name in self._parts:
             value, psi = self._before[name, *scored] = self._score(chosen, name)
             earlier, of_earlier = before.get((name, *scored), (math.nan, psi))
-            changes |= self._ends(f"{name}change", value - earlier, psi - of_earlier, name, difference=True)
-            metrics |= self._ends(name + title, value, psi, name) if name else {}
-        return metrics, changes
+            metrics |= self._ends(name + title, value, psi, name, difference=False) if name else {}
+            metrics |= self._ends(f"{name}change", value - earlier, psi - of_earlier, name, difference=True)
+        return metrics
 
-    def _score(self, layers: list[Evaluation], part: str = "") -> tuple[float, Array]:
+    def _score(self, layers: list[Evaluation], part: str) -> tuple[float, Array]:
         """Return the mean score of layers x 100 on a part of the items, and the influences; NaN where undefined."""
         rows, primary, scored = self._parts[part][0], self.task.primary, cast(list[Any], layers)
         if part:
@@ -220,9 +219,7 @@ class LayerEvaluator(BaseEvaluator):
         psi: Array = np.mean([each.influences for each in scored], axis=0)
         return float(np.mean([each.metrics[primary] for each in scored])), psi
 
-    def _ends(
-        self, name: str, value: float, psi: Array, part: str = "", *, difference: bool = False
-    ) -> dict[str, float]:
+    def _ends(self, name: str, value: float, psi: Array, part: str, *, difference: bool) -> dict[str, float]:
         """Return a score x 100, or a difference, as 0 .. 1 by its name, with the ends of its interval over items."""
         ends, links = (math.nan, math.nan), self._parts[part][1]
         if math.isfinite(value) and errors_known(len(psi), links):
@@ -319,13 +316,13 @@ def truncate(model: SentenceTransformer, layer: OneLayer, *, heads: Heads = "las
 # ---- what an evaluator is given, and writes ------------------------------------------------------------------
 
 
-def _parts(items: Items, groups: Groups, unit: str) -> dict[str, tuple[list[int], Links | None]]:
+def _parts(items: Items, groups: Groups, what: str) -> dict[str, tuple[list[int], Links | None]]:
     """Return rows and links of all items, and of each group; DataError unless it has rows, or each item a group."""
     n = len(items)
     if not isinstance(groups, Mapping):
         names = np.array([*groups], dtype=object)
         if len(names) not in (0, n):
-            raise DataError(f"expected a group for each of the {n:,} {plural(unit)} of the split, got {len(names):,}")
+            raise DataError(f"expected a group for each of the {n:,} {what}, got {len(names):,}")
         check_present(names, name="a group")
         groups = {name: np.flatnonzero(names == name).tolist() for name in dict.fromkeys(names)}
     parts = {"": [*range(n)]}
