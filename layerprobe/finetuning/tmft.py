@@ -331,8 +331,8 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWei
 # ---- the epochs of an unfinished run ---------------------------------------------------------------------
 
 
-STALLED = 0.2
-"""Rise of the highest validation score, in points, below which the protocol's `patience` ends a run."""
+UNMOVED = 0.2
+"""Range of validation scores, in points, below which the protocol's `patience` ends a run."""
 SAVE_AFTER = 30.0
 """Seconds of training after which an epoch is saved: a kill loses at most these and the current epoch."""
 _MODEL, _BEST, _RNG, _OUTPUTS = "model.", "best.", "rng.", "outputs"
@@ -408,14 +408,14 @@ class Epochs:
 
     @property
     def are_enough(self) -> bool:
-        """Whether the epoch to keep is there, or the last ones did not raise the highest score, see `patience`."""
+        """Whether the epoch to keep is there, or the last ones score the same, see `Protocol.patience`."""
         protocol, patience = self.protocol, self.protocol.patience
         warming_up = protocol.warmup * protocol.epochs * protocol.evaluations
         if protocol.kept_epoch or not patience or len(self) <= max(patience, warming_up):
             return len(self) == protocol.kept_epoch > 0
         going_on = [layer for layer, score in enumerate(self.scores[-1]) if score is not None]
-        means = [self._mean(scores, going_on) for scores in self.scores]
-        return max(means[-patience:]) - max(means[:-patience]) < STALLED
+        means = [self._mean(scores, going_on) for scores in self.scores[-patience - 1 :]]
+        return max(means) - min(means) < UNMOVED
 
     @property
     def seconds(self) -> float:

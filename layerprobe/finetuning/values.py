@@ -62,8 +62,8 @@ class Protocol:
     """Stop after this epoch (or evaluation, if there are several per epoch) and keep it, whatever its score; 0 keeps
     the best by validation. The learning rate falls as for all epochs."""
     patience: int | None = field(default=None, metadata=RARE)
-    """Stop a run when its last so many evaluations raised the highest validation score by less than 0.2 points, after
-    the warm-up; 0 never stops. By default 2 in `find`, else 0. The learning rate falls as for all epochs."""
+    """Stop a run when so many evaluations, and the one before them, score within 0.2 points on validation, after the
+    warm-up; 0 never stops. By default 2 in `find`, else 0. The learning rate falls as for all epochs."""
     positive_share: float | None = field(default=None, metadata=RARE)
     """paraphrase: set the threshold so that this share, 0 to 1, of the validation pairs is at or above it, instead of
     the best threshold on them, for example because they are trained on."""

@@ -260,6 +260,8 @@ class Recipe:
         protocols = [*(step.protocol for step in self.of(TuneStep)), *self.budgets.values()]
         if (self.before or self.cka) and len(poolings := {protocol.pooling for protocol in protocols}) > 1:
             raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
+        if self.makes_zoo and any(budget.kept_epoch or budget.patience for budget in self.budgets.values()):
+            raise DataError("expected budgets without kept_epoch and patience: a zoo has the scores of every epoch")
         if any(step.of == "scans" for step in self.of(AverageStep)) and not self.scans:
             raise DataError("expected seeds of scans under [scans] to average their layers, got none")
 

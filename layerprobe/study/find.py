@@ -105,8 +105,8 @@ def find(
             epochs that validation chose, and keep its weights for `export_model`. The test split scores it and is not
             trained on. The share of paraphrases is the one chosen by the search's runs on pairs not trained on.
         protocol: Settings of fine-tuning; those of the paper by default. Unless it states a `patience`, runs stop when
-            two epochs in a row have not raised the highest validation score by 0.2 points. Runs of `finetune` are
-            shared if its protocol has the same.
+            three epochs in a row score within 0.2 points on validation. Runs of `finetune` are shared if its protocol
+            has the same.
         save_models: Whether to keep the checkpoint of every run.
         jobs: Number of parallel runs, in processes that share the processors or GPUs of this machine: by default one,
             in this process; None for one per GPU or core, at most four.

@@ -174,13 +174,14 @@ def test_the_best_epoch_is_that_of_the_layers_that_go_on(later: float, best: int
         (Protocol(patience=0), [60.0] * 5, 5),
         (Protocol(patience=1), [60.0, 60.3, 60.4], 3),
         (Protocol(patience=2), [60.0, 60.1, 60.1], 3),
-        (Protocol(patience=2), [60.0, 60.1, 60.3, 60.1, 60.3], 5),
-        (Protocol(patience=2), [60.0, 70.0, 60.0, 60.0], 4),
-        (Protocol(patience=3), [60.0, 59.0, 58.0, 60.3, 60.0], 5),
+        (Protocol(patience=2), [60.0, 60.1, 60.3, 60.1, 60.2], 5),
+        (Protocol(patience=2), [60.0, 70.0, 60.0, 60.0, 60.0], 5),
+        (Protocol(patience=2), [70.0, 60.0, 59.0, 58.0, 60.0], 5),
+        (Protocol(patience=3), [60.0, 60.1, 60.1, 60.3, 60.1, 60.1, 60.2], 7),
         (Protocol(patience=2, warmup=0.45), [60.0] * 5, 5),
     ],
 )
-def test_a_run_ends_after_epochs_that_raised_nothing(protocol: Protocol, scores: list[float], n_epochs: int) -> None:
+def test_a_run_ends_after_epochs_that_moved_nothing(protocol: Protocol, scores: list[float], n_epochs: int) -> None:
     """A layer that failed counts for none of them, and the warm-up is no reason to end."""
     run = Epochs(cast("FineTuner", None), nn.Linear(1, 1), TokenLimit(8), primary="f1", began=0.0, protocol=protocol)
     ends = []
@@ -192,7 +193,7 @@ def test_a_run_ends_after_epochs_that_raised_nothing(protocol: Protocol, scores:
 
 
 def test_a_run_of_patience_is_the_beginning_of_the_whole_one(dropping: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tmft, "STALLED", np.inf)
+    monkeypatch.setattr(tmft, "UNMOVED", np.inf)
     encoder, task = load_encoder(str(dropping), device="cpu"), toy_task_of("sts", train=8 * STEPS)
     whole, short = (
         tmft.fine_tune(encoder, 2, task, protocol=dataclasses.replace(PROTOCOL, patience=patience))[0][0]
