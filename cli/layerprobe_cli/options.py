@@ -21,7 +21,7 @@ from layerprobe.checks import MOST_NUMBERS, check_extra, check_seeds, read_numbe
 from layerprobe.encoders.backends import backend_names, check_installed
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError
-from layerprobe.files.inputs import DATA, similar_file
+from layerprobe.files.inputs import DATA, FASTA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
@@ -318,7 +318,7 @@ def _texts(
     data: str | None = None,
     **values: Any,
 ) -> Texts:
-    if texts is None and data is not None and data.lower().endswith((".txt", ".txt.gz")):
+    if texts is None and data is not None and data.lower().endswith((".txt", ".txt.gz", *FASTA)):
         texts, data = Path(data), None
     if texts is None and groups is not None:
         raise typer.BadParameter("expected --texts TABLE with --groups")
@@ -338,8 +338,8 @@ _TEXTS: dict[str, Any] = {
     "texts": Annotated[
         Path | None,
         typer.Option(
-            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
-            "or a table of their paths, with captions or without."
+            help="Texts without scores: one per line of a text file, a FASTA file, or a table; or images: a folder, a "
+            "Parquet file, or a table of their paths, with captions or without."
         ),
     ],
     "groups": Annotated[
@@ -353,7 +353,9 @@ _TEXTS: dict[str, Any] = {
 }
 TextSource = Annotated[
     Texts,
-    _data_group(_texts, **_TEXTS, data=_data("--task or --texts names them; a .txt file has texts without labels.")),
+    _data_group(
+        _texts, **_TEXTS, data=_data("--task or --texts names them; .txt and .fasta have texts without labels.")
+    ),
 ]
 """Texts or a task, which may be the last argument."""
 TextSourceOfModels = Annotated[tuple[list[str], Texts], _data_group(_split_models(_texts), **_TEXTS, others=_OTHERS)]

@@ -76,7 +76,10 @@ SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes 
 """Size of a TOML file, whose parser is slow."""
 
 
+FASTA = (".fasta", ".fa", ".faa", ".fasta.gz", ".fa.gz", ".faa.gz")
+"""Suffixes of files with sequences of letters."""
 DATA = (
+    *FASTA,
     *(".csv", ".tsv", ".txt", ".json", ".jsonl", ".parquet", ".npy", ".npz", ".safetensors"),
     *(".conll", ".conllu", ".iob", ".bio"),
 )

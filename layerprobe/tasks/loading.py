@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DataError, TaskError, option
-from layerprobe.files.inputs import from_home, spooled
+from layerprobe.files.inputs import FASTA, from_home, spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.cells import TableLog, check_left_out, label_cell
@@ -307,8 +308,8 @@ def load_texts(
     Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
     Args:
-        source: A TXT file with one text per line, a table as in `load_task`, the hub id of a data set, whose train
-            split is used, or a list or Series of texts.
+        source: A TXT file with one text per line, a FASTA file, a table as in `load_task`, the hub id of a data set,
+            whose train split is used, or a list or Series of texts.
         columns: The text columns of a table: names, or indices from 0 for a file without a header. By default usual
             names are recognised; a table of sentence pairs gives both sentences, pair by pair. Of a table of two or
             three columns without header, the last one is left out, as a score or label.
@@ -348,8 +349,9 @@ def load_texts(
         grids = grids_of(source, title) if file is None else hub_grids(str(source))
         grid = read_alike(grids, format, title)["train"]
     else:
-        check_file(file)
-        lines = file.suffix.lower() == ".txt"
+        fasta = file.name.lower().endswith(FASTA)
+        check_file(file, [file.suffix.lower()] if fasta else ())
+        lines = fasta or file.suffix.lower() == ".txt"
         if lines and groups is not None:
             raise TaskError(f"{file} has lines but no columns: for groups, use a CSV, TSV, JSONL or Parquet file")
         if lines and columns is None:
@@ -370,10 +372,10 @@ def load_texts(
 def texts_of_lines(
     path: str | Path, format: Format | None = None, *, skip_empty: bool = False, name: str | None = None
 ) -> TextFile:
-    """Return the cleaned lines of a file as its texts.
+    """Return the cleaned lines of a file, or the sequences of a FASTA file, as its texts.
 
     Raises:
-        TaskError: If a line is empty and `skip_empty` is not set, if there is none, or the file cannot be read.
+        TaskError: If a text is empty and `skip_empty` is not set, if there is none, or the file cannot be read.
     """
     file, format = from_home(path), format or Format()
     check_format(file, format, ("encoding",))
@@ -382,12 +384,27 @@ def texts_of_lines(
         (line.removesuffix("\n").removesuffix("\r"), number, "line", None)
         for number, line in read_lines(file, encoding)
     )
-    texts = _text_file(str(file), lines, unit="line", skip_empty=skip_empty)
+    cells = _sequences(file, lines) if file.name.lower().endswith(FASTA) else lines
+    texts = _text_file(str(file), cells, unit="line", skip_empty=skip_empty)
     return replace(texts, name=name or str(path), notes=detection_note(file, encoding_note(encoding, format.encoding)))
 
 
-_TextCell = tuple[str, int, str, str | None]
-"""A text, its line or row, its column and its group."""
+def _sequences(file: Path, lines: Iterable[_TextCell]) -> Iterator[_TextCell]:
+    """Yield the sequence of each record of a FASTA file, without `*` at its end, named by its header."""
+    header, parts = "", list[str]()
+    for line, number, *_ in itertools.chain(lines, [(">", 0, "", None)]):
+        if line.startswith(">"):
+            if header:
+                yield "".join(parts).removesuffix("*"), header, "sequence", None
+            header, parts = [*line[1:].split(), f"line {number}"][0], []
+        elif header:
+            parts += line.split()
+        elif line.strip():
+            raise TaskError(f"{file}, line {number}: expected a header that begins with >, got {line[:40]!r}")
+
+
+_TextCell = tuple[str, object, str, str | None]
+"""A text, its line, row or id, its column and its group."""
 
 
 def _text_file(name: str, cells: Iterable[_TextCell], *, unit: str, skip_empty: bool) -> TextFile:
@@ -430,7 +447,7 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
         raise DataError("expected at least one file with texts, got none")
     files = []
     for path in paths:
-        if Path(path).suffix.lower() != ".gz":
+        if Path(path).suffix.lower() != ".gz" or str(path).lower().endswith(FASTA):
             files.append(load_texts(path, columns=columns, format=format, skip_empty=True))
         elif str(path).lower().endswith(".txt.gz"):
             files.append(texts_of_lines(path, format, skip_empty=True))

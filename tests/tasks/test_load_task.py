@@ -1,4 +1,5 @@
 import csv
+import gzip
 import re
 import tempfile
 from pathlib import Path
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.cells import TableLog
-from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.loading import load_corpus, load_task, load_texts
+from layerprobe.tasks.values import TextFile
 
 SCORES = [0, 1.25, 2.5, 5]
 
@@ -185,6 +187,29 @@ def test_any_characters_are_cleaned_not_refused(texts):
         cleaner = TableLog()
         kept = tuple(t for t in map(cleaner.clean, [*texts, "end"]) if t.strip())
         assert load_texts(path, skip_empty=True).texts == kept
+
+
+@pytest.mark.parametrize("name", ["a.fasta", "a.FA", "a.faa.gz"])
+def test_a_fasta_file_has_one_text_a_record(name, tmp_path):
+    path, data = tmp_path / name, b"\n>sp|P1|ONE first\nMKTA\nqrqi*\n\n>two\r\nML SD\r\n>two\nMLSD*A\n"
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert load_texts(path) == load_corpus([path]) == TextFile(name=str(path), texts=("MKTAqrqi", "MLSD", "MLSD*A"))
+    with pytest.raises(TaskError, match="has lines but no columns: for groups, use a CSV"):
+        load_texts(path, groups="id")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ("MKT\n>a\nM\n", r"a\.fasta, line 1: expected a header that begins with >, got 'MKT'$"),
+        (">a b\n*\n>\n>c\nAA\n", r"^2 texts cannot be used: .*a\.fasta: 2 with an empty sequence \(a, line 3\): fix"),
+        ("\n", "has no texts: expected at least one"),
+    ],
+)
+def test_what_is_wrong_with_a_fasta_file_is_one_line(data, problem, tmp_path):
+    (tmp_path / "a.fasta").write_text(data)
+    with pytest.raises(TaskError, match=problem):
+        load_texts(tmp_path / "a.fasta")
 
 
 def test_a_text_file_has_one_text_a_line(tmp_path):
