@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 Heads = Literal["last", "every"]
 Primary = Literal["best", "mean"]
-Groups = Mapping[str, Sequence[int]] | Sequence[object]
+Groups = Mapping[Any, Sequence[int]] | Sequence[object]
 MOST_ITEMS = 10_000
 """Largest number of items in the file of items."""
 
@@ -320,14 +320,16 @@ def _parts(items: Items, groups: Groups, what: str) -> dict[str, tuple[list[int]
     """Return rows and links of all items, and of each group; DataError unless it has rows, or each item a group."""
     n = len(items)
     if not isinstance(groups, Mapping):
-        names = np.array([*groups], dtype=object)
+        names, by_name = np.fromiter(groups, dtype=object), dict[object, list[int]]()
         if len(names) not in (0, n):
             raise DataError(f"expected a group for each of the {n:,} {what}, got {len(names):,}")
         check_present(names, name="a group")
-        groups = {name: np.flatnonzero(names == name).tolist() for name in dict.fromkeys(names)}
+        for row, name in enumerate(names):
+            by_name.setdefault(name, []).append(row)
+        groups = by_name
     parts = {"": [*range(n)]}
     for group, rows in groups.items():
-        parts[f"group_{group}_"] = numbers = np.sort(rows).tolist()
+        parts[f"group_{group}_"] = numbers = sorted(np.ravel(rows).tolist())
         if np.asarray(rows).dtype.kind not in "iu" or len({*numbers} & {*parts[""]}) < len(numbers):
             raise DataError(f"expected distinct rows from 0 to {n - 1:,} in group {group!r}, got {rows!r:.60}")
     return {name: (rows, links_of(items.take(rows))) for name, rows in parts.items()}

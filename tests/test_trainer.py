@@ -350,13 +350,14 @@ def test_a_group_scores_what_its_items_alone_do(kind: str, tmp_path: Path) -> No
 
 def test_items_add_up_to_the_scores(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(trainer, "MOST_ITEMS", 30)
-    evaluator = LayerEvaluator(task, primary="mean", write_csv=False)
+    evaluator = LayerEvaluator(task, primary="mean", write_csv=False, groups=[("en", "de"), "en"] * 20)
     found = evaluator(model, str(tmp_path))
     for layer in range(N_BLOCKS + 1):
         name = f"layer_{layer}_spearman_cosine"
         assert np.mean(evaluator.items[name]) == pytest.approx(found[name], abs=1e-6)
         u, v = (truncate(model, layer).encode(list(side), normalize_embeddings=True) for side in examples(task).sides)
         np.testing.assert_allclose(evaluator.items[f"layer_{layer}_cosine"], (u * v).sum(axis=1), atol=2e-6)
+    assert evaluator.items["groups"][:2] == ["('en', 'de')", "en"]
     again = evaluator(moved(model))
     gain = again["mean_spearman_cosine"] - found["mean_spearman_cosine"]
     assert again["change"] == pytest.approx(gain, abs=1e-12)
