@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from layerprobe.names import plural
+
 if TYPE_CHECKING:
     from layerprobe.interval import Interval
 
@@ -67,7 +69,7 @@ class Fact:
     def of(cls, error: Interval, unit: Unit = "points", split: str = "", **about: object) -> Fact:
         """Return a fact with the value and interval of an estimate."""
         sources = (
-            "" if error.n_items is None else f"{error.n_items:,} {error.unit}s",
+            "" if error.n_items is None else f"{error.n_items:,} {plural(error.unit)}",
             "" if error.seeds_error is None else f"{error.n_seeds} seeds",
         )
         over = tuple(filter(None, sources))

@@ -76,6 +76,7 @@ def test_a_retrieval_task_is_also_searched_by_queries_of_the_smaller_model(
     assert done.code == 0, done.err
     assert "points lost with documents by the whole model, 95 % " in " ".join(done.out.split())
     assert "our index" in done.out
+    assert "querys" not in layerprobe("shrink", pair[1], "-t", table, *how, *TRAINING, "--wide").out
     assert "whole.encode_document(" in (tmp_path / "small" / "README.md").read_text()
 
 
