@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
+    from layerprobe.extraction.snapshot import snapshot as snapshot
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
@@ -51,6 +52,7 @@ _MODULES = {
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
+    "extraction.snapshot": "snapshot",
     "finetuning.tuning": "finetune",
     "finetuning.values": "Protocol",
     "embedded": "embedded_model embedded_task",

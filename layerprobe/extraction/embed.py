@@ -305,10 +305,10 @@ def embed_shards(
     missing = {index for index, *_ in pending}
     shards = writer.shards[: max(missing, default=-1) + 1]
     writes: list[Future[None]] = []
-    embed = partial(_embed, encoder, key, batch_tokens, graph)
+    embed = partial(embed_tokens, encoder, key, batch_tokens, graph)
     with ThreadPoolExecutor(1) as background:
         parts = (texts[start:stop] for _, start, stop in shards)
-        tokenized = _with_first(ahead(lambda part: _tokenize(encoder, part, key), parts))
+        tokenized = _with_first(ahead(lambda part: tokens_of(encoder, part, key), parts))
         for (index, start, stop), (tokens, first) in zip(shards, tokenized, strict=True):
             if index not in missing:
                 continue
@@ -317,7 +317,7 @@ def embed_shards(
                     here, size = texts[start:stop], encoder.description
                     layers = np.empty((size.n_layers, len(here), embedding_width(encoder, key.dim)), dtype=np.float32)
                     if len(rest := _other_texts(here, stored, layers)):
-                        layers[:, rest] = embed(_tokenize(encoder, take_texts(here, rest), key))
+                        layers[:, rest] = embed(tokens_of(encoder, take_texts(here, rest), key))
                 else:
                     layers = embed(tokens)
             for write in writes:
@@ -331,13 +331,15 @@ def embed_shards(
             write.result()
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], key: StoreKey) -> ModelInputs:
+def tokens_of(encoder: Encoder, texts: Sequence[str], key: StoreKey) -> ModelInputs:
+    """Return texts as a model reads them under a key."""
     return encoder.tokenize(prompted(key.prompt, texts), max_length=key.max_length or None, unpooled=key.unpooled)
 
 
-def _embed(
+def embed_tokens(
     encoder: Encoder, key: StoreKey, batch_tokens: int | None, graph: Graph | None, tokens: ModelInputs
 ) -> NDArray[np.float32]:
+    """Return the embeddings of texts at every layer under a key, (layer, text, feature)."""
     pooling = cast(Pooling, key.pooling)
     return embed_layers(encoder, tokens, pooling=pooling, batch_tokens=batch_tokens, dim=key.dim, graph=graph)
 
@@ -404,8 +406,8 @@ def _embedding(
 
     def written(shard: tuple[int, list[str]]) -> StoredFile:
         index, texts = shard
-        tokens = _tokenize(encoder, texts, key)
-        layers = _embed(encoder, key, shared.asked.batch_tokens, graph, tokens)
+        tokens = tokens_of(encoder, texts, key)
+        layers = embed_tokens(encoder, key, shared.asked.batch_tokens, graph, tokens)
         return write_shard(directory, manifest, index, layers, n_cut=tokens.n_truncated)
 
     return written

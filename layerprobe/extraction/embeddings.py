@@ -273,7 +273,7 @@ class Extraction:
         store = Store(options.cache_dir)
         stored = None
         for distinct in (whole, self.texts) if whole else (self.texts,):
-            key = self._key(distinct)
+            key = self.key(distinct)
             if (stored := _open(store, key)) is not None:
                 break
         if stored is None:
@@ -331,7 +331,8 @@ class Extraction:
             collapsed=stored.n_layers - layers.stop,
         )
 
-    def _key(self, texts: Sequence[str]) -> StoreKey:
+    def key(self, texts: Sequence[str]) -> StoreKey:
+        """Return everything that the embeddings of texts depend on."""
         checkpoint, options, recipe = self.checkpoint, self.checkpoint.asked, self.checkpoint.recipe
         return StoreKey(
             **checkpoint.store_identity,
@@ -348,7 +349,7 @@ class Extraction:
 
     def _stored_earlier(self, store: Store) -> list[tuple[list[StoredLayer], RowsOf]]:
         """Return the layers in the store of the other texts, and functions that find their rows."""
-        entries = ((_open(store, self._key(texts)), texts) for texts in self.earlier)
+        entries = ((_open(store, self.key(texts)), texts) for texts in self.earlier)
         return [
             ([entry.rows(layer) for layer in range(entry.n_layers)], _row_finder(texts))
             for entry, texts in entries

@@ -235,6 +235,7 @@ SHIPPED = {
     "SearchAnswer": "layerprobe.search.values:SearchAnswer",
     "ExportResult": "layerprobe.export.run:ExportResult",
     "Diagnosis": "layerprobe.extraction.check:Diagnosis",
+    "Snapshot": "layerprobe.extraction.snapshot:Snapshot",
 }
 """The classes of results by name, in the order in which `read_result` tries them."""
 RESULTS: Registry[type] = Registry("layerprobe.results", type, what="class of results", shipped=SHIPPED)

@@ -264,6 +264,36 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     assert (checked.code, "failed: nothing can be predicted" in checked.err) == (3, True)
 
 
+def test_check_compares_a_model_with_what_it_was(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "before.json"
+    saved = layerprobe("check", pair[0], "--save", file, "--prompt", "a ")
+    assert (saved.code, saved.err) == (0, "")
+    assert saved.out.startswith("Saved tokens and embeddings of 32 texts\n")
+    assert f"Saved: {file}" in saved.out
+    same = layerprobe("check", pair[0], "--against", file, "--batch-tokens", "1")
+    assert (same.code, same.err) == (0, "")
+    assert same.out.startswith("Tokens and embeddings are as before  (within rounding in float32)\n")
+    other = layerprobe("check", pair[0], "--against", file, "--prompt", "b ", "--save", tmp_path / "new.json")
+    assert (other.code, other.err) == (
+        3,
+        "failed: Tokens of 32 texts have changed (embeddings, too, at layers 0, 1 and 3)\n",
+    )
+    assert re.search(
+        "^text +token  was +now +embedding moved\n'The quick brown fox jump' +2  a [(]5[)] +b [(]6[)] ", other.out, re.M
+    )
+    assert re.search("^prompt +a +b$", other.out, re.MULTILINE)
+    assert lp.load(tmp_path / "new.json").options == {"prompt": "b "}
+    found = layerprobe("check", pair[0], "--against", file, "--json", "--pooling", "max")
+    assert (found.code, found.json["conclusion"]["headline"]) == (3, "Embeddings have changed at layers 0, 1 and 3")
+    for option, place, message in (
+        ("--save", tmp_path / "x.png", "expected a file that ends in .json for --save, got"),
+        ("--save", file / "x.json", "cannot write"),
+        ("--texts", file, "expected no data with --save and --against"),
+        ("--against", tmp_path, "Is a directory"),
+    ):
+        assert message in " ".join(layerprobe("check", pair[0], "--against", file, option, place).err.split())
+
+
 def test_check_prints_every_check_and_says_which_backends_there_are(
     layerprobe: Layerprobe, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

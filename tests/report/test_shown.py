@@ -243,7 +243,7 @@ CASES: dict[str, Callable[[], Shown]] = {
 }
 ELSEWHERE = {
     *("RecipeResult", "Bench", "Probing", "Shrunk", "Reproduction", "Pretraining", "Adaptation", "ExportResult"),
-    "Diagnosis",
+    *("Diagnosis", "Snapshot"),
 }
 """Results that take training: tested where their tests train."""
 

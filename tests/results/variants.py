@@ -313,7 +313,7 @@ VARIANTS: dict[str, Callable[[], Shown]] = {
     ),
 }
 
-ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check steps"""
+ELSEWHERE = """shrink probe bench recipe adapt pretrain reproduce export check snapshot steps"""
 """Sections of words whose results are made in their own tests, such as those that train."""
 CHECKS = """chosen anew; redrawn; rules left out; another budget; objective; added; average; not averaged; model failed;
 moved; adapted; fresh head; normalisation; diagnostics; step not run; front; changed; 8 bits; backend; record;

@@ -14,11 +14,11 @@ import typer
 import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
-from layerprobe.results.conclusion import Fact, Step
+from layerprobe.results.conclusion import Fact, Step, Verdict
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import option
-from layerprobe_cli.shell import Call, Done, PageCall, folder_to_write, replaced
+from layerprobe_cli.shell import Call, Done, PageCall, file_to_write, folder_to_write, replaced
 
 if TYPE_CHECKING:
     from layerprobe.encoders.identity import Resolved
@@ -298,8 +298,10 @@ def _read(checkpoint: Resolved, source: o.Texts, data: Task | TextFile) -> Done:
 
 def check(
     call: Call,
-    model: Annotated[Model, o.model_group([*o.LOADING, "norm"])],
+    model: Annotated[Model, o.model_group([*o.EMBEDDING, "norm"])],
     source: o.TextSource,
+    save: Annotated[Path | None, typer.Option(callback=file_to_write)] = None,
+    against: Path | None = None,
 ) -> Done:
     """Check that layerprobe can trust a model.
 
@@ -307,8 +309,28 @@ def check(
     characters, truncated texts, duplicates, and texts of other splits that are also in train. It compares every
     installed backend with torch at every layer, and times it on these texts. The exit code is 1 if a check fails.
 
+    With --save and --against it only says whether the model still turns 32 texts into the same tokens and embeddings.
+
     Example:  [bold]layerprobe check answerdotai/ModernBERT-base[/bold]
+
+    Example:  [bold]layerprobe check answerdotai/ModernBERT-base --save before.json[/bold]
+
+    Example:  [bold]layerprobe check answerdotai/ModernBERT-base --against before.json[/bold]
+
+    Args:
+        save: Save tokens and embeddings of 32 texts, with versions, to this .json file.
+        against: Compare with such a file, and exit with code 3 if tokens or embeddings have changed.
     """
+    if save or against:
+        if source:
+            raise typer.BadParameter("expected no data with --save and --against: they have texts of their own")
+        if save and save.suffix.lower() != ".json":
+            raise typer.BadParameter(f"expected a file that ends in .json for --save, got {save}")
+        snapshot = lp.snapshot(model, against)
+        if save:
+            lp.save(dataclasses.replace(snapshot, before=None), save)
+        failed = snapshot.summary if snapshot.verdict == Verdict.FAILED else ""
+        return Done(result=snapshot, details=True, files={"Saved": save} if save else {}, failed=failed)
     data: Any = source.load() if source else None
     from layerprobe.encoders.identity import resolve
     from layerprobe.extraction.check import check_model
