@@ -40,6 +40,7 @@ from layerprobe.study.values import Finding
 from layerprobe.tasks.values import Task
 
 FILES = {"train": "en-train.csv", "validation": "en-dev.csv", "test": "en-test.csv"}
+CHOOSING = "eval_validation_spearman_cosine"
 
 
 def task_of(n_pairs: int, n_scored: int | None, folder: Path) -> Task:
@@ -56,8 +57,8 @@ def task_of(n_pairs: int, n_scored: int | None, folder: Path) -> Task:
     return lp.load_task(folder)
 
 
-def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] | None, folder: Path) -> list[str]:
-    """Train a model truncated at every layer, or at some; return a line for each and one of the best on test."""
+def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] | None, folder: Path) -> None:
+    """Train a model truncated at every layer, or at some; print a line for each and one of the best on test."""
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -79,7 +80,6 @@ def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] 
     settings = arguments_of(protocol, steps)
     del settings["max_steps"]
     depth = len(SentenceTransformer(model, device="cpu")[0].auto_model.encoder.layer)
-    lines: list[str] = []
     best: tuple[float, SentenceTransformer | None] = (-1.0, None)
     for layer in range(depth + 1) if layers is None else layers:
         now = clock(torch.get_num_threads())
@@ -100,7 +100,7 @@ def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] 
                 save_strategy="epoch",
                 save_total_limit=1,
                 load_best_model_at_end=True,
-                metric_for_best_model="eval_validation_spearman_cosine",
+                metric_for_best_model=CHOOSING,
                 logging_strategy="no",
                 report_to="none",
                 disable_tqdm=True,
@@ -112,22 +112,25 @@ def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] 
         )
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             trainer.train()
-        score = max(entry.get("eval_validation_spearman_cosine", -1.0) for entry in trainer.state.log_history)
-        lines.append(f"  layer {layer}: {now() - start:.0f} s, {100 * score:.2f} on validation")
+        curve = [entry[CHOOSING] for entry in trainer.state.log_history if CHOOSING in entry]
+        score = max(curve)
+        by_epoch = " ".join(f"{100 * value:.2f}" for value in curve)
+        print(f"  layer {layer}: {now() - start:.0f} s, {by_epoch} on validation", flush=True)
         if score > best[0]:
             best = score, truncated
     assert best[1] is not None
-    lines.append(f"  the best on test: {100 * evaluator('test')(best[1])['test_spearman_cosine']:.2f}")
-    return lines
+    print(f"  the best on test: {100 * evaluator('test')(best[1])['test_spearman_cosine']:.2f}")
 
 
-def ours(model: lp.Model, task: Task, protocol: lp.Protocol) -> list[str]:
-    """Search; return a line for each run and one of the answer."""
+def ours(model: lp.Model, task: Task, protocol: lp.Protocol) -> None:
+    """Search; print a line for each run and one of the answer."""
     finding: Finding = lp.find(model, task, protocol=protocol)
-    lines = [f"  layer {run.layer}, seed {run.seed}: {run.seconds:.0f} s" for made in finding.runs if (run := made.run)]
+    for run in finding.fine_tuned:
+        by_epoch = " ".join(f"{epoch.validation[run.primary]:.2f}" for epoch in run.epochs)
+        print(f"  layer {run.layer}, seed {run.seed}: {run.seconds:.0f} s, {by_epoch} on validation")
     share = 100 * finding.answer.spent / finding.answer.full_sweep
-    lines.append(f"  keeps layer {finding.best_layer} ({finding.verdict}) for {share:.1f} % of a sweep")
-    return lines
+    test = "" if finding.tested is None else f", {finding.tested.mean:.2f} on test"
+    print(f"  keeps layer {finding.best_layer} ({finding.verdict}{test}) for {share:.1f} % of a sweep")
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -157,19 +160,17 @@ def main(given: Sequence[str] | None = None) -> None:
         protocol = lp.Protocol(epochs=arguments.epochs)
         print(f"{len(task.train):,} pairs, {len(task.validation):,} of validation, {len(task.test):,} of test")
         kept = lp.Model(arguments.model, cache_dir=folder / "store")
-        ways: dict[str, Callable[[], list[str]]] = {
+        ways: dict[str, Callable[[], None]] = {
             "ours": lambda: ours(kept, task, protocol),
             "theirs": lambda: theirs(arguments.model, task, protocol, arguments.layers, folder / "theirs"),
         }
         times = {}
-        lines: list[str] = []
         for way, run in ways.items():
-            lines.clear()
             start = time.perf_counter()
-            times[way], mb = measured(lambda run=run: lines.extend(run()), clock(arguments.threads))  # type: ignore[misc]
+            times[way], mb = measured(run, clock(arguments.threads))
             elapsed = time.perf_counter() - start
             memory = "" if mb is None else f", {mb:.0f} MB"
-            print(f"{way:6} {times[way]:6.0f} s ({elapsed:.0f} by the clock){memory}", *lines, sep="\n", flush=True)
+            print(f"{way:6} {times[way]:6.0f} s ({elapsed:.0f} by the clock){memory}", flush=True)
     print(f"ours takes {times['ours'] / times['theirs']:.2f} x their time, {arguments.threads} thread(s)")
 
 
