@@ -111,7 +111,8 @@ def shrink(
     Blocks are removed one by one: each time the one without which the similarities between some of the
     texts agree most with the whole model's. The rest is trained on the whole model's embeddings of the texts, without
     labels, see `LikeTeacher`. With a task, the loss is measured on its test split, with an interval over items and
-    seeds; without one, agreement on held-out texts is reported, which is not a task. Finished runs are not repeated.
+    seeds; without one, agreement on held-out texts is reported, which is not a task. In retrieval, the smaller model is
+    also measured on queries alone, see `Smaller.asymmetric`. Finished runs are not repeated.
 
     Args:
         model: A name, a folder or a `Model`; its last layer is the teacher. If an earlier layer is better after

@@ -70,7 +70,7 @@ def shrink(
 
     Forward passes show which blocks matter least. The remaining model is trained to reproduce the whole model's
     embeddings of texts, without labels. On a task, the result is how much worse the smaller model is, and whether that
-    is within the loss that you allow.
+    is within the loss that you allow; in retrieval also whether your index must be rebuilt.
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
 
