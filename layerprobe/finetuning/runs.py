@@ -87,20 +87,14 @@ def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, R
     chosen = settings_or_default(protocol, Protocol)
     check_precision(checkpoint.asked)
     checkpoint = pooled_by(protocol, checkpoint)
-    length = _max_length(chosen, checkpoint.asked)
+    limit, length = checkpoint.asked.max_length, chosen.max_length
+    if length == Protocol().max_length:
+        length = limit or length
+    elif limit not in (None, length):
+        raise DataError(f"expected one maximum length, got {limit} of the model and {length} of the protocol")
     ends_early = 1 + (chosen.patience or math.inf) < chosen.epochs * chosen.evaluations and not chosen.kept_epoch
     patience = chosen.patience if ends_early else None
     return replace(chosen, pooling=checkpoint.pooling, max_length=length, patience=patience), checkpoint
-
-
-def _max_length(protocol: Protocol, options: Model) -> int:
-    """Return the number of tokens at which fine-tuning truncates texts; DataError if the options differ."""
-    limit, length = options.max_length, protocol.max_length
-    if length == Protocol().max_length:
-        return limit or length
-    if limit not in (None, length):
-        raise DataError(f"expected one maximum length, got {limit} of the model and {length} of the protocol")
-    return length
 
 
 def pooled_by(protocol: Protocol | None, checkpoint: Resolved) -> Resolved:

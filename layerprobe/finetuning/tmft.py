@@ -424,7 +424,14 @@ class Epochs:
 
     def add(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
         """Add a finished epoch, and save it if that is worth the time."""
-        self._count(losses, outputs, scores)
+        self.train_losses.append(list(losses))
+        self.scores.append(list(scores))
+        # only layers that continue: means would change if a failed layer counted in some of them
+        going_on = [layer for layer, score in enumerate(scores) if score is not None]
+        is_best = not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on)
+        if is_best or self.protocol.kept_epoch:
+            self.best_epoch, self.outputs = len(self), outputs
+            self._state = self._kept_weights()
         if self._steps is not None and time.perf_counter() - self._saved >= SAVE_AFTER:
             try:
                 self._steps.save(len(self), self._where(), self._tensors())
@@ -435,16 +442,6 @@ class Epochs:
     def restore_best(self) -> None:
         """Give the model and the criteria the weights of the best epoch."""
         self._load(self._state)
-
-    def _count(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
-        self.train_losses.append(list(losses))
-        self.scores.append(list(scores))
-        # only layers that continue: means would change if a failed layer counted in some of them
-        going_on = [layer for layer, score in enumerate(scores) if score is not None]
-        is_best = not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on)
-        if is_best or self.protocol.kept_epoch:
-            self.best_epoch, self.outputs = len(self), outputs
-            self._state = self._kept_weights()
 
     def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
         return float(np.mean([score.metrics[self.primary] for k in layers if (score := scores[k]) is not None]))

@@ -152,7 +152,8 @@ class ModelSearch:
         texts = self.checked.split("all")
         extraction, *others = [Extraction.of(one, texts) for one in (checkpoint, *references)]
         curves = source_curves(Source(extraction=extraction), _readings(task))
-        layers = _layers_read(curves[SELF_CKA], self.n_blocks)
+        curve = curves[SELF_CKA]  # it begins one layer after the first that has a reading
+        layers = range(max(curve.first_layer - 1, 0), min(curve.layers.stop, self.n_blocks + 1))
         self.prediction = _predicted(checkpoint.label, self.n_blocks, layers, curves, task)
         self.comparison: Comparisons | None = None
         self.before: dict[int, float] = {}
@@ -443,11 +444,6 @@ def _readings(task: Task) -> list[str]:
     """Return the readings before training; InfoNCE only for text embeddings."""
     embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
     return [SELF_CKA, *([INFONCE] if embeds else [])]
-
-
-def _layers_read(curve: LayerCurve, n_blocks: int) -> range:
-    """Return the layers with a reading of self CKA, whose curve begins one layer later."""
-    return range(max(curve.first_layer - 1, 0), min(curve.layers.stop, n_blocks + 1))
 
 
 def _predicted(
