@@ -324,6 +324,11 @@ class Fit:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
         return softmax(logits, axis=1)
 
+    def before(self, scale: Scale) -> Fit:
+        """Return the probe for rows before a scale."""
+        mean, deviation = scale.undone(self.mean, self.scale)
+        return replace(self, mean=mean, scale=deviation)
+
     def pipeline(self, kind: str) -> Any:
         """Return a fitted `Pipeline` for scores, classes or labels."""
         from sklearn.linear_model import LogisticRegression, Ridge

@@ -22,13 +22,14 @@ from layerprobe.files.serialisation import digest
 from layerprobe.interval import Interval
 from layerprobe.metrics.scores import fisher_ends
 from layerprobe.names import quoted
-from layerprobe.probing.linear import FEATURES, Array, Fit, Scale, scaled, solved, standard
+from layerprobe.probing.linear import FEATURES, Array, Fit, Scale, pair_features, scaled, solved, standard
 from layerprobe.probing.probes import COSINES, UNITS, Fitted, Problem, jackknife
 from layerprobe.probing.targets import as_groups, as_targets, embedded_task
 from layerprobe.probing.values import (
     FOLDINGS,
     FOLDS,
     METHODS,
+    WEIGHTED_MEAN,
     WEIGHTED_SUM,
     ProbedLayer,
     ProbeSettings,
@@ -59,6 +60,8 @@ ROWS, LEARNED = 2000, 2**26
 """Most rows for learning weights, and most numbers in all their layers."""
 ROUNDS = 5
 """Number of alternations between fitting a probe on the weighted sum and weights on its outputs."""
+LEAST_WEIGHT = 0.01
+"""Smaller weights are 0 in a weighted mean, whose model ends at the last other layer."""
 HELD_OUT = 3
 """One of this many rows is held out for learning the weights."""
 
@@ -208,6 +211,7 @@ def probe(
     tolerance: float = TOLERANCE,
     random_state: int = 0,
     weighted_sum: bool | None = None,
+    weighted_mean: bool = False,
 ) -> Probing:
     """Find the frozen layer that does a task best, its statistical ties, and the smallest sufficient one.
 
@@ -232,6 +236,8 @@ def probe(
         random_state: Seed of the folds.
         weighted_sum: Whether to compare a learned weighted sum of the layers, if probes are fitted; by default
             if all layers have at most 2^30 numbers, because they are read many times.
+        weighted_mean: Whether to compare a learned weighted mean of the layers as they are instead, with no scale of
+            single features: the embedding of a model that `export_model` writes.
 
     Returns:
         The result. A layer that is constant or has NaN is left out, with a warning.
@@ -275,7 +281,8 @@ def probe(
             "n_groups": None if numbers is None else int(numbers.max()) + 1,
         }
     with part(start=start, share=1 - start, whole=1):
-        return probe_layers(layers, problem.scored_by(scoring), about, settings=settings, weighted_sum=weighted_sum)
+        summed = WEIGHTED_MEAN if weighted_mean else weighted_sum
+        return probe_layers(layers, problem.scored_by(scoring), about, settings=settings, summed=summed)
 
 
 def probe_layers(
@@ -284,9 +291,9 @@ def probe_layers(
     about: Mapping[str, Any],
     *,
     settings: ProbeSettings,
-    weighted_sum: bool | None,
+    summed: str | bool | None,
 ) -> Probing:
-    """Score every layer, of features or of embeddings for pairs or queries, and their weighted sum.
+    """Score every layer, of features or of embeddings for pairs or queries, and their weighted sum or mean.
 
     `about` has other fields of the result, among them earlier layers that are left out, with the reason.
     """
@@ -299,7 +306,7 @@ def probe_layers(
     }
     board = Board(links=problem.links, about={**of_problem, **about}, left_out=dict(about.get("left_out", {})))
     first, scored, fits = len(board.left_out), [], {}
-    whole = len(layers) * (1 if weighted_sum is False or problem.kind in COSINES else 2) + 1
+    whole = len(layers) * (1 if summed is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
     for place, (number, source) in enumerate(zip(places, layers, strict=True)):
         done = _tried(_probed, problem, source)
@@ -309,23 +316,25 @@ def probe_layers(
         else:
             on_one_scale, fits[source.name], evaluated = done
             board.add(source.name, number, source.shape[1], **evaluated)
-            scored.append(on_one_scale)
+            scored.append((*on_one_scale, source))
         report(f"probing {about['name']}", place + 1, whole)
     if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    if len(scored) > 1 and (problem.kind not in COSINES if weighted_sum is None else weighted_sum):
+    if len(scored) > 1 and (problem.kind not in COSINES if summed is None else summed):
+        name = WEIGHTED_MEAN if summed == WEIGHTED_MEAN else WEIGHTED_SUM
         with part(start=len(layers), share=len(layers), whole=whole):
-            done = _tried(_summed, problem, scored, anyway=bool(weighted_sum))
+            done = _tried(_summed, problem, scored, anyway=bool(summed), mean=name == WEIGHTED_MEAN)
         if isinstance(done, DataError):  # the single layers have their scores
-            board.left_out[WEIGHTED_SUM] = str(done)
+            board.left_out[name] = str(done)
         else:
-            fits[WEIGHTED_SUM], evaluated = done
-            board.add(WEIGHTED_SUM, None, scored[0][0].shape[1], **evaluated)
+            fits[name], weights, evaluated = done
+            board.layers = [replace(layer, weight=weights[place]) for place, layer in enumerate(board.layers)]
+            board.add(name, None, scored[0][0].shape[1], **evaluated)
     return board.result(
         digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
         last=places[-1],
-        notes=problem.notes([layer for layer, _ in scored]),
+        notes=problem.notes([layer for layer, *_ in scored]),
         fits={} if problem.pairs is None or problem.kind in COSINES else fits,
     )
 
@@ -347,15 +356,18 @@ def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit |
     scored, psi = problem.evaluated(fitted)
     again, fit = jackknife(problem, layer, fitted, next(iter(scored[0]))), None
     if problem.kind not in COSINES:
-        fit = problem.fit(layer, fitted.usual_penalties)
-        mean, deviation = scale.undone(fit.mean, fit.scale)
-        fit = replace(fit, mean=mean, scale=deviation)
+        fit = problem.fit(layer, fitted.usual_penalties).before(scale)
     return (layer, scale), fit, {"scored": scored, "psi": psi, "again": again}
 
 
-def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: bool) -> tuple[Fit, dict[str, Any]]:
-    """Return a probe of the learned weighted sum, and the arguments of `Board.add`."""
-    layers, scales = zip(*scored, strict=True)
+def _summed(
+    problem: Problem, scored: Sequence[tuple[Layer, Scale, Layer]], *, anyway: bool, mean: bool
+) -> tuple[Fit, list[float], dict[str, Any]]:
+    """Return a probe of the learned weighted sum or mean, its weights, and the arguments of `Board.add`.
+
+    The layers are scaled; after their scales they come unscaled.
+    """
+    layers, scales, sources = zip(*scored, strict=True)
     size = sum(layer.shape[0] * layer.shape[1] for layer in layers)
     if problem.kind in COSINES:
         raise DataError("there is no probe to learn weights with: cosines need none")
@@ -363,18 +375,27 @@ def _summed(problem: Problem, scored: Sequence[tuple[Layer, Scale]], *, anyway: 
         raise DataError(f"the layers have {size:,} numbers, and would be read many times")
     if len({layer.shape[1] for layer in layers}) > 1:
         raise DataError("the layers have different widths")
-    fitted, weights = summed_outputs(problem, layers)
+    if mean and problem.pairs not in ("", "logistic"):
+        raise DataError("regression on pairs of texts reads products of their embeddings")
+
+    def learn(train: NDArray[np.intp], seed: Sequence[int]) -> Any:
+        learned = summed_layer(problem, layers, train, seed=seed)
+        return mean_layer(problem, sources, scales, learned) if mean else learned
+
+    fitted, weights = summed_outputs(problem, learn)
     by_folding, psi = problem.evaluated(fitted)
     highest = np.argsort(-weights)[:3]
     note = "mean weights " + ", ".join(f"{weights[number]:.2f} of {layers[number].name}" for number in highest)
-    fit = fit_weighted_sum(problem, layers, scales, fitted.usual_penalties)
-    return fit, {"scored": by_folding, "psi": psi, "note": note}
+    summed, weights, *rest = learn(np.arange(len(problem.targets)), [0, 0])
+    fit = problem.fit(summed, fitted.usual_penalties)
+    fit = fit.before(*rest) if mean else _side_by_side(fit, scales, weights, *rest)
+    return fit, weights.tolist(), {"scored": by_folding, "psi": psi, "note": note}
 
 
 # ---- the learned weighted sum of layers ------------------------------------------------------------------------------
 
 
-def summed_outputs(problem: Problem, layers: Sequence[Layer]) -> tuple[Fitted, Array]:
+def summed_outputs(problem: Problem, learn: Callable[..., Any]) -> tuple[Fitted, Array]:
     """Return the outputs of probes of the weighted sum of equally wide scaled layers, and the mean weights over folds.
 
     Features of each layer are first standardised to mean 0 and variance 1. Weights, a softmax, are learned on some
@@ -388,7 +409,7 @@ def summed_outputs(problem: Problem, layers: Sequence[Layer]) -> tuple[Fitted, A
         by_fold = []
         for fold in range(problem.n_folds):
             report("the weighted sum of layers", len(learned), len(problem.foldings) * problem.n_folds)
-            summed, weights, *_ = summed_layer(problem, layers, np.flatnonzero(folds != fold), seed=[folding, fold])
+            summed, weights, *_ = learn(np.flatnonzero(folds != fold), [folding, fold])
             learned.append(weights)
             by_fold.append(problem.outputs(summed, folds[None], [fold]))
         outputs.append(np.stack([fitted.outputs[0] for fitted in by_fold])[folds, np.arange(len(folds))])
@@ -427,17 +448,37 @@ def summed_layer(
     return Layer(name="weighted sum", shape=(n, width), read=rows_of), weights, means, spreads
 
 
-def fit_weighted_sum(problem: Problem, layers: Sequence[Layer], scales: Sequence[Scale], penalties: Array) -> Fit:
-    """Return a probe of the weighted sum, fitted on all rows, for the features of all layers side by side."""
-    summed, by_layer, means, spreads = summed_layer(problem, layers, np.arange(len(problem.targets)), seed=[0, 0])
-    fit = problem.fit(summed, penalties)
+def mean_layer(
+    problem: Problem, sources: Sequence[Layer], scales: Sequence[Scale], learned: tuple[Layer, Array, Array, Array]
+) -> tuple[Layer, Array, Scale]:
+    """Return the (n, d) weighted mean of layers before scaling, scaled; its (layers,) weights, sum 1; and its scale.
+
+    Weights are those `learned` by `summed_layer`, each over the layer's mean standard deviation. Of pairs of texts, the
+    embeddings are averaged, not the features.
+    """
+    _, weights, means, spreads = learned
+    raw = zip(scales, means, np.where(np.isinf(spreads), 0, spreads), strict=True)
+    weights = np.where(weights < LEAST_WEIGHT, 0, weights) / [scale.undone(*of)[1].mean() for scale, *of in raw]
+    weights /= weights.sum()
+    n, width = sources[0].shape
+
+    def read(rows: Rows) -> NDArray[Any]:
+        mean: Array = sum(weight * layer.rows(rows) for weight, layer in zip(weights, sources, strict=True) if weight)
+        return pair_features(mean[:, : 2 * width // 3], features=problem.pairs) if problem.pairs else mean
+
+    layer, scale = scaled(Layer(name=WEIGHTED_MEAN, shape=(n, width), read=read), shifted=True)
+    return layer, weights, scale
+
+
+def _side_by_side(fit: Fit, scales: Sequence[Scale], by_layer: Array, means: Array, spreads: Array) -> Fit:
+    """Return a probe of the weighted sum for the features of all layers side by side."""
     slopes = fit.weights / fit.scale[:, None]
     raw = zip(scales, means, np.where(np.isinf(spreads), 0, spreads), strict=True)
     means, spreads = map(np.concatenate, zip(*(scale.undone(*of) for scale, *of in raw), strict=True))
     weights = np.concatenate([weight * slopes for weight in by_layer])
     # for pairs, first texts come before second texts, and so do their features
     parts = FEATURES[fit.pairs](*np.ones((2, 1, 1))).shape[1] if fit.pairs else 1
-    order = np.arange(len(means)).reshape(len(layers), parts, -1).swapaxes(0, 1).ravel()
+    order = np.arange(len(means)).reshape(len(by_layer), parts, -1).swapaxes(0, 1).ravel()
     scale, weights = np.where(spreads == 0, 1, spreads)[order], np.where(spreads[:, None] == 0, 0, weights)[order]
     return replace(fit, mean=means[order], scale=scale, weights=weights, bias=fit.bias - fit.mean @ slopes)
 

@@ -43,7 +43,9 @@ MOST_FOLDS = 100
 NAMES = str.maketrans(" @", "__")
 """Converts names of metrics to names of table columns."""
 WEIGHTED_SUM = "weighted sum"
-"""Name of the learned weighted sum of layers."""
+"""Name of the learned weighted sum of layers, of their standardised features."""
+WEIGHTED_MEAN = "weighted mean"
+"""Name of the learned weighted mean of layers as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,8 @@ class ProbedLayer:
     """For the weighted sum: whether the gain exceeds its error, compared with every layer that may be the best."""
     note: str = ""
     """For the weighted sum: its highest weights."""
+    weight: float | None = field(default=None, metadata=RARE)
+    """Weight of a layer in the weighted sum of all items, if scored; these have sum 1."""
 
     @property
     def called(self) -> str:
@@ -232,6 +236,14 @@ class Probing(Shown):
         return replace(from_json(cls, metadata["result"]), fits=fits)
 
     @property
+    def layer_weights(self) -> dict[int | None, float | None]:
+        """Weights of the learned weighted mean by layer, sum 1, for `export_model`; DataError without a mean."""
+        if self.summed is None or self.summed.name != WEIGHTED_MEAN:
+            reason = self.left_out.get(WEIGHTED_MEAN, "probe with weighted_mean=True")
+            raise DataError(f"this result has no weighted mean of layers: {reason}")
+        return {layer.layer: layer.weight for layer in self.layers}
+
+    @property
     def floor(self) -> Floor | None:
         """Score of a trivial answer by the primary metric; None if unknown."""
         return self.floors.get(self.primary)
@@ -322,6 +334,7 @@ class Probing(Shown):
                     interval=True,
                     more=True,
                 ),
+                column("weight", form=".3f", meaning="In the weighted sum or mean of all items.", more=True),
                 *(replace(metric, more=True) for metric in further),
                 column("flag", self._flag),
                 column("note", shown=False),
@@ -360,7 +373,7 @@ class Probing(Shown):
             if self.summed.better:
                 facts = {"score": Fact(value=self.summed.metrics[self.primary], unit="score"), **gained, **facts}
         is_sum = self.summed is not None and self.summed.better and not self.on_floor
-        left_out = tuple(name for name in self.left_out if name != WEIGHTED_SUM)
+        left_out = tuple(name for name in self.left_out if name not in (WEIGHTED_SUM, WEIGHTED_MEAN))
         if left_out:
             checks.append(Check(name="left out", passed=None, names={"layers": left_out}))
         chosen = None if self.on_floor or is_sum or self.model is None else self.model.n_blocks

@@ -166,17 +166,19 @@ def test_the_fitted_probe_predicts_new_texts(tmp_path: Path, kind: str) -> None:
     assert result.settings.folds == 3
 
 
+@pytest.mark.parametrize("mean", [False, True])
 def test_the_weighted_sum_of_pairs_reads_first_texts_of_all_layers_and_then_second_ones(
-    tmp_path: Path,
+    tmp_path: Path, mean: bool
 ) -> None:
     task = task_of(tmp_path, "entailment")
-    result, items = lp.probe(MODEL, task, cv=3, **FEW), task.split("all")
-    layers = [layer.layer for layer in result.layers]
+    result, items = lp.probe(MODEL, task, cv=3, weighted_mean=mean, **FEW), task.split("all")
+    layers, weights = [layer.layer for layer in result.layers], [layer.weight for layer in result.layers]
     sides = [np.asarray(lp.extract(MODEL, side))[:, layers] for side in items.sides]  # type: ignore[attr-defined]
-    rows = np.concatenate([side.reshape(len(side), -1) for side in sides], axis=1)
+    read = [np.tensordot(side, weights, (1, 0)) if mean else side.reshape(len(side), -1) for side in sides]  # type: ignore[arg-type]
     alone = np.concatenate([side[:, layers.index(result.best_layer)] for side in sides], axis=1)
-    summed, best = result.estimator("weighted sum").predict(rows), result.estimator().predict(alone)
-    assert (summed == best).mean() > 0.8
+    assert result.summed is not None
+    summed = result.estimator(result.summed.name).predict(np.concatenate(read, axis=1))
+    assert (summed == result.estimator().predict(alone)).mean() > 0.8
 
 
 def test_tasks_that_no_row_is_scored_on_are_for_score(tmp_path: Path) -> None:
