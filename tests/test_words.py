@@ -45,6 +45,7 @@ PYTHON = {
     "protocol settings": "settings, whose fields are options",
     "measure": "an option of compare alone, as rules are fitted to CKA",
     "start enough on_plan timing command dense made prompts groups": "for calls from code",
+    "weights": "those of probe: its --out",
     "column": "--target",
     "cv random_state": "scikit-learn's words, of lp.probe: --folds and --seed",
 }

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from typing import Any
 
 from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -20,8 +21,6 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
 from layerprobe.results import words
 from layerprobe.stats.values import seed_scores
-from layerprobe.study.tables import finding_table
-from layerprobe.study.values import Finding
 from layerprobe.versions import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
@@ -49,7 +48,7 @@ def card(
     run: FineTuningRun | None = None,
     origin: RunOrigin | None = None,
     runs: Sequence[FineTuningRun] = (),
-    finding: Finding | None = None,
+    finding: Any = None,
     made: str = "",
     prompts: tuple[str, str] | None = None,
     int8: Sequence[Int8File] = (),
@@ -66,7 +65,7 @@ def card(
         run: The exported fine-tuning run.
         origin: Where that run started; required with it.
         runs: Available runs of this layer with all seeds, including that one.
-        finding: Evidence for the choice of the layer.
+        finding: Evidence for the choice of the layer, or for its weights: a `Finding` or a `Probing`.
         made: How the model was made and what was measured.
         prompts: Prompts before queries and documents, if documents can stay embedded by the whole model.
         int8: Its 8-bit graphs.
@@ -112,7 +111,7 @@ def card(
         sentence=finding and words.sentence(finding.conclusion),
         checks=[words.line(check, finding.conclusion) for check in finding.conclusion.checks] if finding else [],
         finding_data=finding and shown_name(finding.task),
-        layers=finding and finding_table(finding),
+        layers=finding and finding.table,
         version=__version__,
     )
 

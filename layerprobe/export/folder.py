@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -75,8 +76,9 @@ _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 
 
 FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
-TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
-"""Modules of sentence-transformers that suit any layer, and those trained on the last layer."""
+MEAN = "WeightedLayerPooling"
+TRAINED = ("Dense", "LayerNorm", MEAN)
+"""Modules of sentence-transformers that suit any layer, the mean of layers, and modules trained on the last layer."""
 
 
 def check_modules(types: Sequence[str], *, name: str) -> None:
@@ -120,6 +122,8 @@ class Layout:
     """Backends with an 8-bit graph of the encoder in the folder."""
     source: SentenceModel | None = None
     """The sentence-transformers model whose settings are kept unless requested otherwise."""
+    weights: tuple[float, ...] = ()
+    """Weights of layers 0 to the last one in the mean of their token states, sum 1; empty for the last layer alone."""
     behind: tuple[int, ...] = ()
     """Numbers of its modules that are kept, besides the encoder."""
     changed: tuple[str, ...] = ()
@@ -190,6 +194,11 @@ def write_layout(folder: Path, layout: Layout) -> None:
         keys = ("prompts", "default_prompt_name") if "prompt" in layout.changed else ()
         settings |= {key: value for key, value in source.settings.items() if key not in keys}
         reading = source.reading
+    if len(layout.weights) > 1:  # without a block, transformers outputs no list of layers
+        rows.insert(1, {"path": MEAN, "type": f"sentence_transformers.models.{MEAN}"})
+        config = {"layer_start": 0, "num_hidden_layers": len(layout.weights) - 1}
+        _write(folder / MEAN / "config.json", {"word_embedding_dimension": layout.width, **config})
+        save_file({"layer_weights": torch.tensor(layout.weights)}, folder / MEAN / "model.safetensors")
     _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])
     _write(folder / INPUT, {"do_lower_case": False, **reading, "max_seq_length": layout.max_length})
     _write(folder / SETTINGS, settings)
@@ -208,6 +217,7 @@ TOLERANCE = 1e-5
 # Smallest mean cosine between embeddings in 8 bits and in float32 of an exported graph.
 LEAST = 0.9
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
+_CHECK = "run `layerprobe check` on it"
 _ADVICE = "choose another folder for the export"
 
 Verified = tuple[float, bool, tuple[Int8File, ...]]
@@ -327,7 +337,8 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> 
         padding_side=tokenizer.padding_side,
         truncation_side=tokenizer.truncation_side,
     )
-    _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
+    states = {"output_hidden_states": True} if layout.weights else {}
+    _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"), **states)
 
 
 def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
@@ -363,12 +374,14 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
             f"got {loaded.n_blocks} and {loaded.parameters[-1]}: nothing was exported"
         )
     before = _embeddings_of_layer(encoder, layer, layout)
-    after = _embeddings_of_folder(written, layout, written.probes)
+    with quiet_transformers(), MAKING_MODELS:
+        after = _encoded(folder, layout) if layout.weights else _embeddings_of_folder(written, layout, written.probes)
     difference = float(np.abs(after - before).max())
     if not difference <= TOLERANCE:  # or NaN
+        advice = "expected mean, cls or last pooling for a mean of layers" if layout.weights else _CHECK
         raise ModelError(
             f"the exported layer {layer} of {expected.name} has other embeddings after reloading (difference "
-            f"{difference:.1e}, allowed {TOLERANCE:.0e}): nothing was exported; run `layerprobe check` on it"
+            f"{difference:.1e}, allowed {TOLERANCE:.0e}): nothing was exported; {advice}"
         )
     return difference
 
@@ -456,14 +469,26 @@ def _write_8_bits(encoder: Encoder, folder: Path, layout: Layout) -> tuple[Int8F
 @without_autocast()
 @torch.inference_mode()
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
-    """Return the embeddings of the probe texts as in extraction, from the full model."""
+    """Return the embeddings of the probe texts as in extraction, from the full model, or their weighted mean."""
     tokens = encoder.tokenize(prompted(layout.prompt, encoder.probes), max_length=layout.max_length)
     embeddings = []
     for rows in _batches(encoder, encoder.probes):
         batch = collate(tokens, rows, encoder.device)
-        states = next(state for number, state in enumerate(encoder.layer_states(batch)) if number == layer)
-        embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
+        weighted = zip(layout.weights or (*[0] * layer, 1), encoder.layer_states(batch), strict=False)
+        pooled = [
+            weight * pool(states, batch["attention_mask"], layout.pooling) for weight, states in weighted if weight
+        ]
+        embeddings.append(torch.stack(pooled).sum(dim=0))
     return torch.cat(embeddings).numpy()
+
+
+def _encoded(folder: Path, layout: Layout) -> NDArray[np.float32]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True).float()
+    how: dict[str, Any] = {"prompt": "", "batch_size": 1, "truncate_dim": layout.width, "show_progress_bar": False}
+    embeddings: NDArray[np.float32] = model.encode(prompted(layout.prompt, PROBE_TEXTS), **how)
+    return embeddings
 
 
 @without_autocast()

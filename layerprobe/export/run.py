@@ -6,13 +6,16 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from layerprobe.checks import one_layer
+import numpy as np
+
+from layerprobe.checks import check_extra, layer_numbers, one_layer
 from layerprobe.encoders.architecture import auto_class, count_blocks, declared_dtype, known_class, position_limit
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.engines import check_int8
@@ -24,7 +27,7 @@ from layerprobe.errors import DataError, ModelError, option
 from layerprobe.export.card import card, parameters_phrase
 from layerprobe.export.folder import (
     FOR_ANY_LAYER,
-    TRAINED,
+    MEAN,
     Int8File,
     Layout,
     check_modules,
@@ -36,7 +39,7 @@ from layerprobe.files.atomic import SUMS, folder_problems
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.runs import MODEL, RunOrigin, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
-from layerprobe.names import short_name
+from layerprobe.names import listed, short_name
 from layerprobe.results.conclusion import Check, Choice, Conclusion, Fact, Verdict
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, named_values
@@ -145,6 +148,7 @@ def export_model(
     out: str | Path,
     *,
     layer: int | Shown | None = None,
+    weights: Shown | Mapping[int, float] | None = None,
     finding: Finding | None = None,
     made: str = "",
     dense: str | Path | None = None,
@@ -168,6 +172,9 @@ def export_model(
         out: Folder to write.
         layer: Number of blocks to keep, 0 .. n_blocks or -1 for all, or a result that chooses a layer, such as a
             prediction or a finding; a run of TMFT has its own.
+        weights: Instead of a layer, a number for each of several layers, such as {3: 0.4, 6: 0.6}: the embedding is
+            their weighted mean, by the module `WeightedLayerPooling`, and blocks after the last one are cut. Or the
+            result of `probe(model, task, weighted_mean=True)`, which is also evidence for the card.
         finding: Evidence for the card, for the same model.
         made: Description for the card: how the model was made and what was measured.
         dense: For a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
@@ -204,21 +211,28 @@ def export_model(
         layer = None
     source = _local_folder(model)
     saved = None if source is None or isinstance(model, Resolved) else load_saved_run(source, layer)
+    if weights is not None and (layer is not None or int8 or saved):
+        raise DataError("expected weights for the layers of a model, without a layer, 8 bits or a fine-tuning run")
+    evidence: Any = weights if isinstance(weights, Shown) else finding
     asked = model.asked if isinstance(model, Resolved) else model if isinstance(model, Model) else DEFAULTS
     query_prompt = document_prompt = ""
     normalize = False
     recipe = Recipe()
+    mean: tuple[float, ...] = ()
     at_end = True
     if saved is None:
         if dense is not None:
             raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
-        if layer is None:
+        if layer is None and weights is None:
             raise DataError(
                 "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
+        if weights is not None:
+            mean = _shares(weights, encoder)
+            layer = len(mean) - 1
         layer = one_layer(layer, count_blocks(encoder.model.config), of=checkpoint.label)
         pooling = checkpoint.pooling
         max_length = checkpoint.max_length
@@ -264,8 +278,9 @@ def export_model(
         if left := [module for module in origin.modules if module not in ("Transformer", *FOR_ANY_LAYER)]:
             notes.insert(0, f"the run was trained without {' and '.join(left)} of the model, and so is its export")
     same = "revision", "random_init", "architecture", "n_blocks", "blocks"
-    if finding is not None and any(getattr(finding.model, name) != getattr(described, name) for name in same):
-        raise DataError(f"expected a finding for {_which(described)}, got one for {_which(finding.model)}")
+    if evidence is not None and any(getattr(evidence.model, name, "") != getattr(described, name) for name in same):
+        of = _which(evidence.model) if evidence.model else "arrays"
+        raise DataError(f"expected a finding for {_which(described)}, got one for {of}")
     layout = Layout(
         pooling=pooling,
         width=encoder.description.hidden_size,
@@ -278,6 +293,7 @@ def export_model(
         dense=None if dense is None else Path(dense),
         int8=backends,
         dtype=kept_dtype(encoder, declared),
+        weights=mean,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -297,7 +313,7 @@ def export_model(
             run=None if saved is None else saved[0],
             origin=None if saved is None else saved[1],
             runs=() if saved is None else runs_of_layer(saved[0]),
-            finding=finding,
+            finding=evidence,
             made=made,
             prompts=prompts,
             changes=changes,
@@ -316,7 +332,7 @@ def export_model(
         parameters=encoder.description.parameters[layer],
         whole_parameters=(described.whole_parameters or described.parameters)[-1],
         pooling=layout.pooled,
-        modules=layout.modules,
+        modules=(*([MEAN] if layer and mean else ()), *layout.modules),
         max_length=layout.max_length if layout.n_extra is None else None,
         prompt=layout.prompt,
         difference=difference,
@@ -333,6 +349,9 @@ def _changes(layout: Layout, declared: str, source_length: int | None) -> tuple[
     changes = [] if layout.dtype == declared else [f"weights are in {layout.dtype} instead of {declared}"]
     if layout.n_extra is None and source_length not in (None, layout.max_length):
         changes.append(f"texts are truncated at {layout.max_length:,} tokens instead of {source_length:,}")
+    if layout.weights:
+        weighted = [f"{layer} ({weight:.2f})" for layer, weight in enumerate(layout.weights) if weight]
+        changes.append(f"the weighted mean of layers {listed(weighted)}")
     if layout.source is not None and "pooling" in layout.changed:
         changes.append(f"{layout.pooled} pooling instead of {layout.source.pooled}")
     if layout.source is not None and "prompt" in layout.changed and layout.source.settings.get("prompts"):
@@ -356,6 +375,8 @@ def _like_source(
     changed = [option for option in ("max_length", "prompt") if getattr(options, option) is not None]
     if end_token:
         changed.append("end token")
+    if layout.weights:
+        changed.append("layers")
     if encoder.description.random_init is not None:
         changed.append("weights")
     if options.pooling not in (None, base.pooled):
@@ -367,16 +388,35 @@ def _like_source(
         if most is not None and length < (configured or most):
             changed.append("max_length")
     fits = at_end and not {"pooling", "weights"} & {*changed}
-    modules = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
+    suited = ("Pooling",) if layout.weights else kinds if fits else FOR_ANY_LAYER
+    modules = tuple(i for i, kind in enumerate(kinds) if i and kind in suited)
     layout = replace(layout, source=base, behind=modules, changed=tuple(changed), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in modules]:
-        notes.append(f"{name} without its {' and '.join(left)}, which was trained on the last layer")
+        why = "which is no part of a mean of layers" if layout.weights else "which was trained on the last layer"
+        notes.append(f"{name} without its {' and '.join(left)}, {why}")
     if layout.pooled != layout.pooling:
         notes.append(f"{name} keeps its {layout.pooled} pooling; layerprobe's results use mean pooling")
     if theirs := other_similarity(base.settings, kinds):
         notes.append(f"{name} keeps {theirs}; layerprobe's results use cosines")
     return layout, notes
+
+
+def _shares(weights: Shown | Mapping[int, float], encoder: Encoder) -> tuple[float, ...]:
+    """Return the weights of layers 0 to the last one with a weight, sum 1."""
+    check_extra("trainer", needed_by="a weighted mean of layers")
+    given, name = getattr(weights, "layer_weights", weights), encoder.description.name
+    shares = np.zeros(encoder.n_layers)
+    if encoder.reader is None and isinstance(given, Mapping) and all(isinstance(one, Real) for one in given.values()):
+        shares[layer_numbers(given, encoder.n_layers - 1, of=name)] = [*given.values()]
+    total = shares.sum()
+    if not 0 < total < np.inf:
+        raise DataError(
+            f"expected weights of layers of a text model, such as {{3: 0.4, 6: 0.6}}, got {given} for {name}"
+        )
+    if encoder.description.norm != "none":
+        raise DataError(f"{name} has a final norm, which sentence-transformers gives none but the last layer of a mean")
+    return tuple(np.trim_zeros(shares / total, "b").tolist())
 
 
 @contextlib.contextmanager

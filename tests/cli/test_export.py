@@ -25,6 +25,23 @@ def test_export(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
     assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
 
 
+def test_probe_exports_the_weighted_mean(layerprobe: Layerprobe, pair: Pair, tmp_path: Path) -> None:
+    file, out = tmp_path / "texts.csv", tmp_path / "out"
+    rows = [f"{a} {b} {word},{word}" for a in "abcdef" for b in "ghijkl" for word in ("one", "two")]
+    file.write_text("\n".join(["text,label", *rows]) + "\n")
+    call = "probe", pair[0], "-t", file, "--folds", "3", "--foldings", "1"
+    done = layerprobe(*call, "--out", out)
+    assert done.code == 0, done.err
+    assert "weighted mean" in done.out
+    assert f"Folder: {out}" in done.out.splitlines(), done.out
+    assert "How the weights were learned" in (out / "README.md").read_text()
+    assert "replace it with --overwrite" in layerprobe(*call, "-o", out).error
+    weights = [layer["weight"] for layer in layerprobe(*call, "--weighted-mean", "--json").json["layers"]]
+    assert abs(sum(weights) - 1) < 1e-9
+    arrays = layerprobe("probe", tmp_path / "e.npy", tmp_path / "y.csv", "-o", out)
+    assert "expected no --out without --task" in arrays.err
+
+
 def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
     layerprobe: Layerprobe, pair: Pair, tmp_path: Path
 ) -> None:

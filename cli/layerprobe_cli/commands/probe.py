@@ -11,7 +11,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import Group, option
-from layerprobe_cli.shell import Done, PageCall
+from layerprobe_cli.shell import Done, PageCall, new_folder
 
 Embeddings = Annotated[
     Model,
@@ -39,6 +39,9 @@ def probe(
     target: Annotated[str | None, option("Probing", metavar="COLUMN")] = None,
     scoring: Annotated[str | None, option("Probing", metavar="METRIC")] = None,
     weighted_sum: Annotated[bool | None, option("Probing")] = None,
+    weighted_mean: Annotated[bool, option("Probing", "--weighted-mean")] = False,
+    out: Annotated[Path | None, option("Report", "--out", "-o", callback=new_folder)] = None,
+    overwrite: bool = False,
     level: o.Level = LEVEL,
 ) -> Done:
     """Choose the layer of frozen embeddings to use, of any model.
@@ -62,8 +65,12 @@ def probe(
             one.
         weighted_sum: Also compare a learned weighted sum of the layers, where probes are fitted. By default if the
             embeddings have at most 2^30 numbers.
+        weighted_mean: Compare a learned weighted mean of the layers instead, with one scale per layer, not per feature.
+        out: Also export this weighted mean as a model to this folder.
+        overwrite: Replace an earlier export at --out.
     """
     from layerprobe.comparison.arrays import NAMED
+    from layerprobe.export.folder import check_target
 
     with_labels = Path(embeddings.name).suffix in NAMED
     if source is not None if targets is not None else source is None and not with_labels:
@@ -71,9 +78,11 @@ def probe(
     if source and (groups or targets_are or target):
         raise typer.BadParameter("expected no --groups, --target and --targets-are with --task, which says all of that")
     if source is None:
-        call.refuse(call.given(*o.TASK), "without --task")
+        call.refuse(call.given(*o.TASK, "out", "overwrite"), "without --task")
     task = o.load(source) if source else None
     probed: Any = embeddings.name
+    if out is not None:
+        check_target(out, overwrite=overwrite)
     if task is not None:
         (probed,) = o.resolved(embeddings)
         call.data(probed, task)
@@ -89,9 +98,13 @@ def probe(
         random_state=settings.seed,
         tolerance=settings.tolerance,
         weighted_sum=weighted_sum,
+        weighted_mean=weighted_mean or out is not None,
     )
+    exported = out and lp.export_model(probed, out, weights=result, overwrite=overwrite)
     words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,
+        warnings=(*result.warnings, *(exported.warnings if exported else ())),
+        files={"Folder": out} if exported else {},
         steps=call.step("truncate", *words, without=o.EXTRACTION) if task and not result.on_floor else (),
     )
