@@ -26,7 +26,7 @@ from layerprobe.encoders.architecture import Stack, count_blocks, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.in_memory import is_loaded, model_and_tokenizer
-from layerprobe.encoders.loading import load_encoder, look
+from layerprobe.encoders.loading import READABLE, load_encoder, look
 from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
 from layerprobe.export.folder import FOR_ANY_LAYER, check_modules, with_pooler
@@ -370,7 +370,7 @@ def _checked_encoder(model: Any) -> Encoder:
     if encoder.stack.blocks is None and encoder.description.n_blocks:
         raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so layerprobe cannot hook them")
     if reason := look(encoder):
-        raise refusal(checkpoint.label, reason)
+        raise refusal(checkpoint.label, reason, advice=READABLE)
     return encoder
 
 

@@ -14,7 +14,7 @@ FORMAT_VERSION = 4
 before 0.4.0 had lower numbers, or none."""
 EMBEDDING_VERSION = 2
 """Pooled embeddings."""
-FIRST_USE_VERSION = 2
+FIRST_USE_VERSION = 3
 """Checks at the first use of a model."""
 REMOVALS_VERSION = 1
 """Order in which blocks are removed; raised where the search would find another one."""

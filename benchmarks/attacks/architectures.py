@@ -4,6 +4,8 @@ Each is saved with random weights, extracted, examined and exported, and held ag
 layerprobe: the model with its later blocks replaced by modules that pass on what they read. What comes out is one of
 
 * survived: every layer that was extracted and exported is the oracle's;
+* read: its blocks cannot be removed, so the export was refused; every layer that was extracted is what a block reads in
+  the whole model, and the last one what the model outputs;
 * refused: one line of a LayerProbeError said why not;
 * silent: another state than the oracle's came out, and nothing was said;
 * traceback: any other exception.
@@ -42,8 +44,9 @@ from torch import Tensor, nn  # noqa: E402
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedConfig  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 
-from layerprobe.encoders.architecture import check_supported  # noqa: E402
-from layerprobe.encoders.loading import load_encoder  # noqa: E402
+from layerprobe.encoders.architecture import check_supported, is_read_as_part  # noqa: E402
+from layerprobe.encoders.identity import resolve  # noqa: E402
+from layerprobe.encoders.loading import as_read, first_use, load_encoder, look  # noqa: E402
 from layerprobe.encoders.model import Model  # noqa: E402
 from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # noqa: E402
 from layerprobe.export.run import export_model  # noqa: E402
@@ -73,7 +76,7 @@ SIZES: tuple[tuple[str, int], ...] = (
         r"hidden_size|d_model|n_embd|embedding_size|emb_dim|dim_model|linear_attn_dim|lru_width|attention_hidden_size",
         32,
     ),
-    (r"num_hidden_layers|num_layers|n_layers?|n_head_layers", N_BLOCKS),
+    (r"num_(hidden|encoder)_layers|num_layers|n_layers?|n_head_layers", N_BLOCKS),
     (r".*key_value_heads|num_kv_heads|n_kv_heads", 2),
     (r"num_attention_heads|n_heads?|num_heads|(en|de)coder_attention_heads|swa_num_attention_heads|index_n_heads", 4),
     (r".*(intermediate_size|ffn_dim|ffn_hidden_size|dim_ff|d_ff|dff|n_inner|ffn_size|inner_size)", 24),
@@ -147,7 +150,7 @@ OWN: dict[str, dict[str, Any]] = {
         "ngram_vocab_size_base": 64,
     },
 }
-Result = Literal["survived", "refused", "silent", "traceback"]
+Result = Literal["survived", "read", "refused", "silent", "traceback"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +256,25 @@ def oracle(model: Any, ids: Tensor) -> list[Tensor] | None:
     return None
 
 
+@torch.inference_mode()
+def hidden(model: Any, ids: Tensor) -> list[Tensor] | None:
+    """Return what each block reads in the whole model, and what the model outputs, (token, feature).
+
+    If these differ in width, as with a projection at the end, it is what the model outputs without later blocks.
+    """
+    batch, states = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        states.append(args[0] if args else kwargs["hidden_states"])
+
+    with contextlib.ExitStack() as hooks:
+        for block in set(blocks_of(model, batch)):
+            hooks.enter_context(block.register_forward_pre_hook(keep, with_kwargs=True))
+        last = model(**batch).last_hidden_state
+    rows = [state.squeeze(1 if state.shape[1] == 1 else 0)[: ids.shape[1]] for state in states]
+    return oracle(model, ids) if rows[0].shape != last[0].shape else [*rows, last[0]]
+
+
 def blocks_of(model: nn.Module, batch: dict[str, Tensor]) -> nn.ModuleList:
     """Return the only outermost list of modules that run once for each of the blocks."""
     counts: collections.Counter[str] = collections.Counter()
@@ -311,12 +333,17 @@ def attack_one(kind: str) -> tuple[str, str]:
         tokenizer.save_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)  # some architectures have a class of their own
         model = factory(model.config).from_pretrained(folder, dtype=torch.float32).eval()
-        expected = [oracle(model, tokenizer(text, return_tensors="pt")["input_ids"]) for text in TEXTS]
+        if is_read_as_part(model.config):
+            model = model.get_encoder()
+        ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS]
+        expected = [oracle(model, text) for text in ids]
         options = Model(device="cpu", cache_dir=Path(place) / "store", pooling="mean")  # as the oracle's
         os.environ["LAYERPROBE_CACHE"] = str(Path(place) / "store")
-        refusals, wrong = [], []
+        refusals, wrong, read = [], [], ""
         for stage in (check_check, check_extract, check_export):
             try:
+                if stage is check_extract and (read := first_use(resolve(given(str(folder), options)), cut=False)[1]):
+                    expected = [hidden(model, text) for text in ids]
                 wrong += stage(folder, expected, options)
             except LayerProbeError as error:
                 refusals.append(f"{stage.__name__.removeprefix('check_')}: {error}")
@@ -324,6 +351,8 @@ def attack_one(kind: str) -> tuple[str, str]:
                     wrong.append(f"an error of several lines: {error!r}")
     if wrong:
         return "silent", "; ".join(wrong)
+    if read and len(refusals) == 1 and refusals[0].startswith("export"):
+        return "read", refusals[0]
     if refusals:
         return "refused", " | ".join(refusals)
     return "survived", "" if expected[0] else "no oracle"
@@ -331,7 +360,8 @@ def attack_one(kind: str) -> tuple[str, str]:
 
 def check_check(folder: Path, expected: list[list[Tensor] | None], options: Model) -> list[str]:
     """Run the check, without its search for a backend, which takes a minute; a model that fails is refused."""
-    diagnosis = examine(load_encoder(str(folder), device=options.device))
+    encoder = load_encoder(str(folder), device=options.device)
+    diagnosis = examine(as_read(encoder, look(encoder)))
     failed = [f"{check.name}: {check.finding}" for check in diagnosis.checks if not check.passed and not check.warning]
     if failed:
         raise LayerProbeError("; ".join(failed))
@@ -418,15 +448,17 @@ def write_csv(file: Path, outcomes: dict[str, Outcome]) -> None:
         table = csv.writer(out, lineterminator="\n")
         table.writerow(["architecture", "outcome", "reason"])
         for kind, outcome in sorted(outcomes.items()):
-            result = "right at every layer" if outcome.result == "survived" else outcome.result
-            table.writerow([kind, result, reason(outcome) if outcome.result == "refused" else ""])
+            result = {"survived": "right at every layer", "read": "read, not cut"}.get(outcome.result, outcome.result)
+            table.writerow([kind, result, reason(outcome) if outcome.result in ("read", "refused") else ""])
 
 
 def reason(outcome: Outcome) -> str:
     """Return why an architecture was refused, without what is of this model alone."""
     check, _, others = outcome.detail.removeprefix("check: ").partition(" | extract: ")
     text = others.split(" | ")[0] if check.startswith("truncation: ") else check
-    text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
+    text = re.sub(
+        r".* cannot be truncated layer by layer: |; (expected an encoder|extract, score|take another),? .*", "", text
+    )
     text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
     text = re.sub(r"the image processor of \S+ cannot be loaded: .*", "it needs an image processor", text)
     text = re.sub(r" \([^)]*\)|, such as .*|: use one of them alone", "", text)
@@ -457,7 +489,7 @@ def main() -> int:
     if options.csv:
         write_csv(options.csv, outcomes)
     print(f"\ntransformers {transformers.__version__}, {time.perf_counter() - start:.0f} s")
-    for result in ("survived", "refused", "silent", "traceback", "not built"):
+    for result in ("survived", "read", "refused", "silent", "traceback", "not built"):
         print(f"{result:10} {counts[result]:4}")
     return counts["silent"] + counts["traceback"]
 

@@ -61,12 +61,12 @@ def check_supported(config: PreTrainedConfig) -> None:
         raise refusal(config.model_type or type(config).__name__, reason)
 
 
-def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
+_EXPECTED = "expected an encoder that is a plain stack of blocks, such as BERT, ModernBERT or ViT"
+
+
+def refusal(name: str, reason: str, *, advice: str = _EXPECTED) -> UnsupportedArchitectureError:
     """Return the error for a model that cannot be truncated by removing blocks."""
-    return UnsupportedArchitectureError(
-        f"{name} cannot be truncated layer by layer: {reason}; "
-        "expected an encoder that is a plain stack of blocks, such as BERT, ModernBERT or ViT"
-    )
+    return UnsupportedArchitectureError(f"{name} cannot be truncated layer by layer: {reason}; {advice}")
 
 
 _INPUTS = {
@@ -80,12 +80,10 @@ _INPUTS = {
 def _refusal(config: PreTrainedConfig) -> str | None:
     if other := _INPUTS.get(getattr(known_class(config), "main_input_name", "")):
         return f"it reads {other}, and layerprobe embeds texts and images"
-    if config.is_encoder_decoder and not has_encoder_alone(config):
-        return "it is an encoder-decoder whose encoder transformers cannot load alone (AutoModelForTextEncoding)"
-    stages = getattr(config, "depths", None)
-    if isinstance(stages, list | tuple):
-        blocks = ", ".join(map(str, stages))
-        return f"its blocks form stages ({blocks}) with different grids and widths, so layers have unequal shapes"
+    for name, differ in (("depths", "grids and widths"), ("block_sizes", "numbers of tokens")):
+        if isinstance(stages := getattr(config, name, None), list | tuple):
+            blocks = ", ".join(map(str, stages))
+            return f"its blocks form stages ({blocks}) with different {differ}, so layers have unequal shapes"
     if isinstance(getattr(config, "num_hidden_layers", None), int):
         return None
     parts = [name for name in config.sub_configs if getattr(config, name, None) is not None]
@@ -98,6 +96,19 @@ def has_encoder_alone(config: PreTrainedConfig) -> bool:
     """Return whether transformers has the encoder of an encoder-decoder, such as T5, as a separate model."""
     alone: Any = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None)
     return alone is not None and alone is not known_class(config)
+
+
+def is_read_as_part(config: PreTrainedConfig) -> bool:
+    """Return whether only the encoder of a model is read, which transformers cannot load alone, such as BART's."""
+    return bool(config.is_encoder_decoder) and not has_encoder_alone(config)
+
+
+def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the encoder of an encoder-decoder, such as BART, that transformers cannot load alone; others unchanged."""
+    encoder = model.get_encoder() if is_read_as_part(model.config) else model
+    if not isinstance(encoder, PreTrainedModel):
+        raise refusal(model.config.model_type, "its encoder is not a model of transformers")
+    return encoder
 
 
 def modality(config: PreTrainedConfig) -> Modality:
@@ -227,7 +238,7 @@ def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) ->
         model: PreTrainedModel = auto_class(config).from_config(
             config, dtype=torch.float32, **pooler_option(known_class(config)), trust_remote_code=trust_remote_code
         )
-    return model
+    return encoder_of(model)
 
 
 def known_class(config: PreTrainedConfig) -> type | None:

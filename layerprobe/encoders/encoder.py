@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
-from layerprobe.encoders.architecture import Stack, count_weights, model_from_config, refusal, truncated_configs
+from layerprobe.encoders.architecture import Stack, count_weights, model_from_config, truncated_configs
 from layerprobe.encoders.batching import (
     Batch,
     ImageReader,
@@ -307,9 +307,6 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
         for config in truncated_configs(encoder.model.config, n_blocks):
             try:
                 shorter = model_from_config(encoder.model, config, range(1, n_blocks + 1))
-            except ModelError as error:
-                problems.append(refusal(name, str(error)))
-                continue
             except Exception as error:  # models raise all kinds of errors
                 problems.append(error)
                 continue
@@ -317,7 +314,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
                 _run(shorter, encoder)
                 return shorter
             reason = f"has {count} weights, but its embeddings and blocks have {expected}"
-            problems.append(refusal(name, f"a model of {n_blocks} blocks {reason}"))
+            problems.append(ModelError(f"a model of {n_blocks} blocks {reason}"))
         raise problems[0]
 
 

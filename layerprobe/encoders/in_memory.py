@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.architecture import empty_model, has_encoder_alone, known_class, place_like
+from layerprobe.encoders.architecture import empty_model, encoder_of, has_encoder_alone, known_class, place_like
 from layerprobe.encoders.batching import Batch, difference, is_image_processor, probe_images
 from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
 from layerprobe.encoders.failures import first_sentence, model_errors
@@ -49,7 +49,7 @@ def model_and_tokenizer(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
     whole: Any = unwrapped(wrapped)
     # DINOv3's base model attribute is its list of blocks
     bare = whole if type(whole) is known_class(whole.config) else whole.base_model
-    return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer
+    return encoder_of(bare if isinstance(bare, PreTrainedModel) else whole), tokenizer
 
 
 def _first_model(model: object) -> Any:

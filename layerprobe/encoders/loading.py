@@ -1,11 +1,13 @@
 """From a located model to a loaded encoder, checked at its first use, here or in workers. Knows no job."""
 
+import contextlib
 import copy
 import gc
 import logging
 import re
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,10 @@ from layerprobe.encoders.architecture import (
     count_blocks,
     count_parameters,
     empty_model,
+    encoder_of,
     find_stack,
+    first_tensor,
+    is_read_as_part,
     known_class,
     model_with_blocks,
     pooler_option,
@@ -40,6 +45,7 @@ from layerprobe.encoders.batching import (
 )
 from layerprobe.encoders.device import DTYPES, LIBRARIES, computed_on, dtype_name, resolve_device
 from layerprobe.encoders.encoder import (
+    PADDING_TOLERANCE,
     PROBE_TEXTS,
     Encoder,
     TruncatedEncoder,
@@ -47,7 +53,7 @@ from layerprobe.encoders.encoder import (
     is_padding_invariant,
     tokenize_for,
 )
-from layerprobe.encoders.failures import WEIGHT_FILES, model_errors, one_line_errors, quiet_transformers
+from layerprobe.encoders.failures import WEIGHT_FILES, first_sentence, model_errors, one_line_errors, quiet_transformers
 from layerprobe.encoders.identity import MERGE, ModelLike, Resolved, adapted_revision, folder_digest, resolve
 from layerprobe.encoders.in_memory import content_digest, rebuild
 from layerprobe.encoders.model import DEFAULTS, Model, ModelDescription
@@ -227,7 +233,7 @@ def _load_encoder_weights(checkpoint: Resolved, config: PreTrainedConfig) -> Pre
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
             f"use another checkpoint, or request random weights with {option('random_init')}"
         )
-    return model if adapter is None else with_adapter(model, adapter)
+    return encoder_of(model if adapter is None else with_adapter(model, adapter))
 
 
 def _say_if_it_does_not_fit(checkpoint: Resolved, n_parameters: int) -> None:
@@ -299,6 +305,7 @@ def with_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     return model.requires_grad_(True)
 
 
+READABLE = "extract, score, probe and compare read its layers"
 TRUNCATION_TOLERANCE = 1e-4
 """Largest difference, as a share of the layer's largest feature."""
 
@@ -317,15 +324,68 @@ def look(encoder: Encoder) -> str:
     They are compared on a short batch in float32.
     States that are not finite count as equal here: they are reported where they are used.
     """
+    if is_read_as_part(encoder.model.config):
+        return "it is an encoder-decoder whose encoder transformers cannot load alone (AutoModelForTextEncoding)"
     batch = probe_batch(encoder, n_texts=2, max_length=16)
     with float32_attention(encoder.model):
         states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
-        errors = truncation_errors(encoder, states, batch)
+        try:
+            errors = truncation_errors(encoder, states, batch)
+        except ModelError as error:
+            return f"its first blocks are no model of their own ({first_sentence(error.__cause__ or error)})"
     wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
     listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
     if len(wrong) == len(errors) > 1:
         listed = "all layers"  # blocks that run several times have other layer numbers
     return f"its layers differ from the outputs of truncated models ({listed})" if wrong else ""
+
+
+@without_autocast()
+@torch.inference_mode()
+def look_inside(encoder: Encoder) -> str:
+    """Return why the layers of a model cannot be read in one pass, see `as_read`; empty if they can.
+
+    Each block must hand its output to the next one, layers must have one shape, and a text the same states alone as
+    beside another one or, if padding changes them, beside itself.
+    """
+    passed: list[tuple[Any, Any]] = []
+
+    def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        passed.append((first_tensor(args, kwargs), first_tensor(outputs, {})))
+
+    rows, texts = [0, int(encoder.padding_invariant)], encoder.tokenize(encoder.probes[:2], max_length=16)
+    batch, *alone = (collate(texts, chosen, encoder.device) for chosen in (rows, *([row] for row in rows)))
+    with float32_attention(encoder.model), contextlib.ExitStack() as hooks:
+        others = [[*encoder.layer_states(one)] for one in alone]
+        for block in set(encoder.model.get_submodule(encoder.stack.blocks or "").children()):
+            hooks.enter_context(block.register_forward_hook(leave, with_kwargs=True))
+        layers = [*encoder.layer_states(batch)]
+    if any(out is None or not torch.equal(out, state) for (_, out), (state, _) in pairwise(passed)):
+        return "its blocks do not hand their outputs on"
+    if len({layer.shape for layer in layers}) > 1:
+        return "its layers have unequal shapes"
+    for row, mask in enumerate(batch["attention_mask"].bool()):
+        pairs = zip(layers, others[row], strict=True)
+        if any(difference(layer[row][mask], other[0]) > PADDING_TOLERANCE for layer, other in pairs):
+            return "a text has other states in a batch than alone"
+    return ""
+
+
+def as_read(encoder: Encoder, reason: str) -> Encoder:
+    """Return an encoder whose layers are read, because its blocks cannot be removed for a reason; without one the same.
+
+    Layers are then the states between blocks, without the final norm, and the last one is what the model outputs. A
+    projection to another width remains at every layer, after the norm.
+    """
+    if not reason:
+        return encoder
+    stack, model = encoder.stack, encoder.description
+    weights = (weight for path in stack.tail for weight in encoder.model.get_submodule(path).parameters())
+    if model.norm == "final" and all(weight.ndim == 1 for weight in weights):
+        stack, model = replace(stack, tail=()), replace(model, norm="last")
+    whole = (model.parameters[-1],) * model.n_layers
+    return replace(encoder, stack=stack, description=replace(model, read=reason, parameters=whole))
 
 
 @torch.inference_mode()
@@ -344,16 +404,18 @@ def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> d
 logger = logging.getLogger(__name__)
 
 
-def load(checkpoint: Resolved) -> Encoder:
-    """Load the weights of a checkpoint; at its first use, compare its layers with truncated models."""
-    return first_use(checkpoint) or load_encoder(checkpoint)
+def load(checkpoint: Resolved, *, cut: bool = True) -> Encoder:
+    """Load the weights of a checkpoint, after `first_use`."""
+    encoder, reason = first_use(checkpoint, cut=cut)
+    return encoder or as_read(load_encoder(checkpoint), reason)
 
 
-def first_use(model: Resolved) -> Encoder | None:
-    """Refuse a model whose layers differ from its truncations; return the encoder if it was loaded for the check.
+def first_use(model: Resolved, *, cut: bool = True) -> tuple[Encoder | None, str]:
+    """Compare the layers of a model with truncated models at its first use, and refuse it if they differ.
 
-    The result is stored by everything it depends on: the model, the attention, the kind of device, and the libraries'
-    versions.
+    Unless it is to be `cut`, they may also be read, see `as_read`. The result is the encoder, if the check loaded it,
+    and why its blocks cannot be removed. The check is stored by everything that it depends on: the model, the
+    attention, the kind of device, and the libraries' versions.
     """
     store, encoder = Store(model.asked.cache_dir), None
     key = digest(
@@ -365,17 +427,22 @@ def first_use(model: Resolved) -> Encoder | None:
             **LIBRARIES,
         }
     )
-    reason = store.load_result("first-use", key, str)
-    if reason is None:
+    found: tuple[str, str] | None = store.load_result("first-use", key, tuple[str, str])
+    if found is None:
         encoder = load_encoder(model)
         reason = look(encoder)
+        encoder = as_read(encoder, reason)
+        found = reason, look_inside(encoder) if reason else ""
         try:
-            store.save_result("first-use", key, reason)
+            store.save_result("first-use", key, found)
         except StoreError as error:
             logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
-    if reason:
-        raise refusal(model.label, reason)
-    return encoder
+    reason, unread = found
+    if unread:
+        raise refusal(model.label, f"{reason}, and {unread}")
+    if reason and cut:
+        raise refusal(model.label, reason, advice=READABLE)
+    return encoder, reason
 
 
 def choose_workers(

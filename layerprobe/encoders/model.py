@@ -37,12 +37,13 @@ class ModelDescription:
     """Number of transformer blocks; layers count from 0 to this."""
     hidden_size: int
     """Number of features per layer."""
-    norm: Literal["none", "final", "raw"]
-    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was omitted."""
+    norm: Literal["none", "final", "raw", "last"]
+    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was omitted; last: it is only
+    applied at the last one."""
     dtype: str
     """Precision of the forward pass."""
     parameters: tuple[int, ...]
-    """Parameters of the model truncated at each layer, without the pooler."""
+    """Parameters of the model truncated at each layer, without the pooler; of the whole one if that is impossible."""
     random_init: int | None = None
     """Seed of random weights; None for trained ones."""
     source: str | None = None
@@ -53,6 +54,8 @@ class ModelDescription:
     """Parameters of the larger model truncated at each of its layers, or of the model with all tokens."""
     vocabulary: tuple[int, int] | None = field(default=None, metadata=RARE)
     """Number of kept tokens, and of tokens in the full vocabulary; None: all were kept."""
+    read: str = field(default="", metadata=RARE)
+    """Why its blocks cannot be removed: layers are then the states between them, and the last is its own output."""
 
     @property
     def n_layers(self) -> int:
@@ -65,7 +68,7 @@ def described(*models: ModelDescription) -> dict[str, str]:
     lines = [
         f"{model.name} ({f'from {model.source}, ' if model.source else ''}revision {model.revision}): "
         f"{model.architecture}, {model.n_blocks} blocks, {model.hidden_size} features, {model.parameters[-1]:,} "
-        f"parameters, {model.dtype}, norm {model.norm}"
+        f"parameters, {model.dtype}, norm {model.norm}{', read, not cut' * bool(model.read)}"
         for model in models
     ]
     return {f"Model {number}" if len(lines) > 1 else "Model": line for number, line in enumerate(lines, start=1)}

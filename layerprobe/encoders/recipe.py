@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.architecture import cache_text, count_blocks, empty_model, truncated_configs
+from layerprobe.encoders.architecture import cache_text, count_blocks, empty_model, is_read_as_part, truncated_configs
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.vocabulary import special_ids
@@ -264,7 +264,7 @@ def default_recipe(config: PreTrainedConfig, *, trust_remote_code: bool = False)
     The direction is tested on a model of its first blocks, one of each kind, with random weights: attention
     between tokens does not depend on weights.
     """
-    if count_blocks(config) == 0:
+    if count_blocks(config) == 0 or is_read_as_part(config):
         return Recipe()
 
     def small_model(n_blocks: int) -> PreTrainedModel:

@@ -14,12 +14,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from layerprobe.encoders.batching import ImageReader
+from layerprobe.encoders.batching import Batch, ImageReader
 from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.graphs import USUAL_TEXTS, BackendSurvey, survey
 from layerprobe.encoders.identity import ModelLike, resolve
-from layerprobe.encoders.loading import TRUNCATION_TOLERANCE, load_encoder, probe_batch, truncation_errors
+from layerprobe.encoders.loading import (
+    TRUNCATION_TOLERANCE,
+    as_read,
+    load_encoder,
+    look,
+    look_inside,
+    probe_batch,
+    truncation_errors,
+)
 from layerprobe.encoders.model import ModelDescription, described
 from layerprobe.encoders.vocabulary import FEW_MISSING, missing_share
 from layerprobe.errors import option
@@ -166,6 +175,7 @@ NORMS = {
     "none": "post-norm: a truncated model outputs the hidden state itself",
     "final": "pre-norm: the final norm is applied at every layer, as truncated models do",
     "raw": "pre-norm: the final norm is left out at every layer, unlike in truncated models",
+    "last": "pre-norm: the final norm is applied at the last layer only",
 }
 
 
@@ -250,13 +260,13 @@ class Diagnosis(Shown):
 def examine(encoder: Encoder) -> Diagnosis:
     """Check layers, norm, padding, truncation and numbers of a loaded encoder.
 
-    Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
-    Finiteness of states is checked in the encoder's own precision.
+    Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's, unless
+    they are read because its blocks cannot be removed. Finiteness of states is checked in the encoder's own precision.
     """
     batch = probe_batch(encoder)
     with float32_attention(encoder.model):
         states = list(encoder.layer_states(batch))
-        truncation = _truncation(encoder, truncation_errors(encoder, states, batch))
+        truncation = _truncation(encoder, states, batch)
     with encoder.precision():
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
     bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
@@ -284,9 +294,14 @@ def _images(reader: ImageReader) -> Check:
     return Check(name="images", passed=True, finding=finding)
 
 
-def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
+def _truncation(encoder: Encoder, states: list[Tensor], batch: Batch) -> Check:
+    if reason := encoder.description.read:
+        unread = look_inside(encoder)
+        finding = f"layers are read, not cut: {reason}{f', and {unread}' * bool(unread)}"
+        return Check(name="truncation", passed=False, finding=finding, warning=not unread)
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
+    errors = truncation_errors(encoder, states, batch)
     wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong as well
     worst = f"largest relative difference {np.max([*errors.values()]):.1e}"  # NaN if there is any
     finding = f"truncated models equal the hidden states at every layer ({worst})"
@@ -300,6 +315,7 @@ def check_model(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnos
     checkpoint = resolve(model)
     # not with `load`, which refuses faulty models
     encoder = load_encoder(checkpoint)
+    encoder = as_read(encoder, look(encoder))
     diagnosis = examine(encoder)
     checks = []
     if checkpoint.towers:

@@ -34,7 +34,7 @@ from layerprobe.encoders.batching import (
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.graphs import Graph, backend_graph
-from layerprobe.encoders.loading import SharedModel
+from layerprobe.encoders.loading import SharedModel, load
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import (
     DegenerateLayerError,
@@ -398,7 +398,7 @@ def _embedding(
     """Return a function that embeds and writes a shard, for a model, a folder and a manifest."""
     shared, directory, manifest = setting
     shared.take_over(share)
-    encoder, key = shared.encoder, manifest.key
+    encoder, key = load(shared.checkpoint, cut=False), manifest.key
     try:
         graph = backend_graph(encoder, shared.checkpoint)
     except ModelError as error:  # the model loads where the command runs

@@ -226,6 +226,8 @@ class Extraction:
     """That prompt, or those at the beginning of the texts."""
     earlier: tuple[Sequence[str], ...] = ()
     """Other texts that may be in the store: those they share are not embedded again."""
+    cut: bool = False
+    """Whether the model is to be truncated, and refused if its blocks cannot be removed."""
 
     @classmethod
     def of(cls, checkpoint: Resolved, data: Sequence[str] | Items | Task) -> Extraction:
@@ -269,15 +271,15 @@ class Extraction:
         """
         checkpoint = self.checkpoint
         options = checkpoint.asked
-        encoder = first_use(checkpoint)
+        encoder, reason = first_use(checkpoint, cut=self.cut)
         store = Store(options.cache_dir)
         stored = None
         for distinct in (whole, self.texts) if whole else (self.texts,):
-            key = self.key(distinct)
+            key = self.key(distinct, read=bool(reason))
             if (stored := _open(store, key)) is not None:
                 break
         if stored is None:
-            encoder = encoder or load(checkpoint)
+            encoder = encoder or load(checkpoint, cut=self.cut)
             # a graph pools all tokens
             graph = None if options.backend == TORCH or key.unpooled else backend_graph(encoder, checkpoint)
             backend = TORCH if graph is None else graph.backend
@@ -302,7 +304,7 @@ class Extraction:
                         distinct,
                         batch_tokens=options.batch_tokens,
                         graph=graph,
-                        stored=self._stored_earlier(store),
+                        stored=self._stored_earlier(store, read=bool(reason)),
                     )
                 else:
                     by_backend = checkpoint.with_options(backend=backend)
@@ -331,15 +333,15 @@ class Extraction:
             collapsed=stored.n_layers - layers.stop,
         )
 
-    def key(self, texts: Sequence[str]) -> StoreKey:
-        """Return everything that the embeddings of texts depend on."""
+    def key(self, texts: Sequence[str], *, read: bool = False) -> StoreKey:
+        """Return everything that the embeddings of texts depend on; read: of layers that are read, not cut."""
         checkpoint, options, recipe = self.checkpoint, self.checkpoint.asked, self.checkpoint.recipe
         return StoreKey(
             **checkpoint.store_identity,
             pooling=checkpoint.pooling,
             max_length=checkpoint.max_length or 0,
             dtype=checkpoint.dtype,
-            norm=options.norm,
+            norm="read" if read and options.norm == "final" else options.norm,
             prompt=self.prompt,
             texts_digest=texts_digest(texts),
             store_dtype=options.store_dtype,
@@ -347,9 +349,9 @@ class Extraction:
             unpooled=() if recipe.include_prompt else tuple(filter(None, self.prompts)),
         )
 
-    def _stored_earlier(self, store: Store) -> list[tuple[list[StoredLayer], RowsOf]]:
+    def _stored_earlier(self, store: Store, *, read: bool) -> list[tuple[list[StoredLayer], RowsOf]]:
         """Return the layers in the store of the other texts, and functions that find their rows."""
-        entries = ((_open(store, self.key(texts)), texts) for texts in self.earlier)
+        entries = ((_open(store, self.key(texts, read=read)), texts) for texts in self.earlier)
         return [
             ([entry.rows(layer) for layer in range(entry.n_layers)], _row_finder(texts))
             for entry, texts in entries
@@ -373,7 +375,8 @@ class Extraction:
     def _warnings(self, manifest: Manifest) -> list[str]:
         """Return the warnings of stored embeddings, with the model's current name, because it can have moved."""
         checkpoint = self.checkpoint
-        warnings = []
+        reason = manifest.description["model"].get("read")
+        warnings = [f"the layers of {checkpoint.label} are read, not cut: {reason}"] if reason else []
         if manifest.n_cut:
             limit = manifest.description["max_length"]
             warnings.append(

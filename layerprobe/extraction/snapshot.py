@@ -200,10 +200,10 @@ def snapshot(model: ModelLike, against: str | Path | Snapshot | None = None) -> 
     if before is not None:
         usual = [name for name in before.options if getattr(checkpoint.asked, name) == getattr(DEFAULTS, name)]
         checkpoint = checkpoint.with_options(**{name: before.options[name] for name in usual})
-    encoder, asked = load(checkpoint), checkpoint.asked
+    encoder, asked = load(checkpoint, cut=False), checkpoint.asked
     limit, size, on_gpu = encoder.limit(checkpoint.max_length), encoder.description, encoder.device.type == "cuda"
     texts = before.texts if before else (*json.loads(TEXTS.read_text("utf-8")), " ".join(map(str, range(limit + 1))))
-    key = Extraction.of(checkpoint, texts).key(texts)
+    key = Extraction.of(checkpoint, texts).key(texts, read=bool(encoder.description.read))
     read = cast(TokenizedTexts, tokens_of(encoder, texts, key))
     embeddings = embed_tokens(encoder, key, asked.batch_tokens, None, read)
     ids = [read.ids[start:end].tolist() for start, end in itertools.pairwise(read.ends)]

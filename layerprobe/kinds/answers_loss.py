@@ -24,7 +24,7 @@ from layerprobe.encoders.device import float64_device
 from layerprobe.encoders.encoder import Encoder, check_known, reads_token_types
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.identity import Resolved
-from layerprobe.encoders.loading import load
+from layerprobe.encoders.loading import first_use, load
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import token_states
@@ -306,12 +306,14 @@ def answer_probe(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScor
     If questions of the validation split have no answer, the threshold is chosen there.
     """
     options = checkpoint.asked
+    encoder, reason = first_use(checkpoint, cut=False)
     settings = [checkpoint.max_length, checkpoint.prompt, options.norm, options.attn, checkpoint.computed_on]
+    settings += ["read"] * bool(reason)
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
-    encoder = load(checkpoint)
+    encoder = encoder or load(checkpoint, cut=False)
     validation = cast(Questions, task.validation)
     chosen = split == "validation" or not all(validation.answers)
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]

@@ -18,7 +18,7 @@ from layerprobe.encoders.batching import CHUNK, Batch, TokenizedTexts
 from layerprobe.encoders.encoder import Encoder, check_known, reads_token_types
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.identity import Resolved
-from layerprobe.encoders.loading import load
+from layerprobe.encoders.loading import first_use, load
 from layerprobe.encoders.model import Model, Pooling
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import kept_token_states, token_states
@@ -243,10 +243,11 @@ def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScore
     """Return the scores of logistic regression on frozen token states by layer, from the store or fitted."""
     options = checkpoint.asked
     train, scored = (cast(TaggedSentences, task.split(part)).prompted(checkpoint.prompt) for part in ("train", split))
-    store, key = Store(options.cache_dir), _key(checkpoint, task, split)
+    encoder, reason = first_use(checkpoint, cut=False)
+    store, key = Store(options.cache_dir), _key(checkpoint, task, split, read=bool(reason))
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
-    encoder = load(checkpoint)
+    encoder = encoder or load(checkpoint, cut=False)
     gold = scored.gold
     with part(start=0, share=0.63, whole=1):
         weights = _fitted(encoder, train, options)
@@ -262,14 +263,20 @@ Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 """(width, classes) weights and (classes,) biases by layer."""
 
 
-def _key(checkpoint: Resolved, task: Task, split: Split) -> str:
+def _key(checkpoint: Resolved, task: Task, split: Split, *, read: bool) -> str:
     options = checkpoint.asked
     return digest(
         {
             "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
             **checkpoint.store_identity,
             "task": [task.digest, split],
-            "options": [checkpoint.max_length or 0, options.norm, options.attn, checkpoint.computed_on],
+            "options": [
+                checkpoint.max_length or 0,
+                options.norm,
+                options.attn,
+                checkpoint.computed_on,
+                *["read"] * read,
+            ],
         }
     )
 

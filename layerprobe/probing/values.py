@@ -376,13 +376,13 @@ class Probing(Shown):
         left_out = tuple(name for name in self.left_out if name not in (WEIGHTED_SUM, WEIGHTED_MEAN))
         if left_out:
             checks.append(Check(name="left out", passed=None, names={"layers": left_out}))
-        chosen = None if self.on_floor or is_sum or self.model is None else self.model.n_blocks
+        cut = None if self.on_floor or is_sum or self.model is None or self.model.read else self.model
         return Conclusion(
             kind="probe",
             case="floor" if self.on_floor else "sum" if is_sum else "best",
             verdict=Verdict.UNDECIDED if compared is None else compared.verdict,
             subject=(short_name(self.name), short_name(self.task)),
-            choice=None if chosen is None else Choice.upto(chosen, self.best_layer, self.candidates),
+            choice=None if cut is None else Choice.upto(cut.n_blocks, self.best_layer, self.candidates),
             facts=facts,
             names={
                 **({} if compared is None else compared.names(names)),

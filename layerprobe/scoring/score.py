@@ -91,7 +91,7 @@ def score(
     else:
         split = split or default_split(tasks[0], len(checkpoints))
         scores = _score_task(checkpoints, tasks[0], split, tolerance=tolerance)
-    if timing is None:
+    if timing is None or any(model.read for model in scores.models):  # nothing truncated to time
         return scores
     measured = timing(checkpoints)
 

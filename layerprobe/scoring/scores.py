@@ -381,7 +381,8 @@ class Scores(Shown):
         compared, facts = self.compared, self.tasks[0].facts or {}
         scored = self.first.conclusion_of(compared) if len(self.models) == 1 else self._models_conclusion(compared)
         further = counts(**facts, n_items=self.tasks[0].n_items)
-        return replace(scored, subject=subject, facts={**scored.facts, **further})
+        choice = None if self.models[0].read else scored.choice
+        return replace(scored, subject=subject, choice=choice, facts={**scored.facts, **further})
 
     def _models_conclusion(self, compared: AgainstBest | None) -> Conclusion:
         """Return the best layer and model on a single task, and how far the best of the other models are behind."""
@@ -428,7 +429,7 @@ class Scores(Shown):
             kind="score",
             case="no task" if self.on_floor else "tasks",
             verdict=verdict or Verdict.DECIDED,
-            choice=None if several or self.on_floor else Choice.upto(last.layer, best.layer),
+            choice=None if several or self.on_floor or self.models[0].read else Choice.upto(last.layer, best.layer),
             facts=facts,
             names={
                 "layer": best.layer,

@@ -24,7 +24,7 @@ NEIGHBOUR_SAMPLES = 2048
 
 
 def diagnose(
-    layer: ArrayLike, *, name: str = "the layer", norm: Literal["none", "final", "raw"] = "none"
+    layer: ArrayLike, *, name: str = "the layer", norm: Literal["none", "final", "raw", "last"] = "none"
 ) -> LayerDiagnostics:
     """Return diagnostics of a layer for what can distort its similarities.
 

@@ -384,8 +384,8 @@ class LayerDiagnostics:
     """Width of an embedding."""
     dtype: str
     """Dtype of the stored embeddings."""
-    norm: Literal["none", "final", "raw"]
-    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was left out."""
+    norm: Literal["none", "final", "raw", "last"]
+    """As in the description of the model."""
     duplicates: int
     """Number of rows that are copies of an earlier row."""
     constant_features: int

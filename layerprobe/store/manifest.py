@@ -35,7 +35,7 @@ class StoreKey:
     dtype: str
     """Precision of the forward pass."""
     norm: str
-    """final or raw."""
+    """final or raw; read: final, of a model whose blocks cannot be removed."""
     prompt: str
     """Prefix of every text."""
     random_init: int | None

@@ -151,6 +151,7 @@ class ModelSearch:
         """The examples whose texts are embedded before training."""
         texts = self.checked.split("all")
         extraction, *others = [Extraction.of(one, texts) for one in (checkpoint, *references)]
+        extraction = replace(extraction, cut=True)
         curves = source_curves(Source(extraction=extraction), _readings(task))
         curve = curves[SELF_CKA]  # it begins one layer after the first that has a reading
         layers = range(max(curve.first_layer - 1, 0), min(curve.layers.stop, self.n_blocks + 1))

@@ -112,7 +112,7 @@ def predict(
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
-    extractions = [Extraction.of(one, items) for one in (checkpoint, *bases)]
+    extractions = [replace(Extraction.of(one, items), cut=one is checkpoint) for one in (checkpoint, *bases)]
     by_reference = rule if CKA in rule_curves(rule) else PLATEAU  # rules on CKA differ by reference
     rules = [rule, *[by_reference] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):

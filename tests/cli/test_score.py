@@ -222,3 +222,19 @@ def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
         done = layerprobe("score", pair[0], *(word for task in tasks for word in ("-t", task)), "--report", page)
         assert (done.code, done.err.count(said)) == (0, 1), done.err
         assert said in page.read_text()
+
+
+@pytest.mark.parametrize("command", ["score", "probe"])
+def test_layers_that_are_read_are_not_offered_to_be_cut(
+    command: str, layerprobe: Layerprobe, pair: Pair, pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (command, pair[1], "-t", pairs_file)
+    assert layerprobe(*words).commands
+    monkeypatch.setattr("layerprobe.encoders.loading.look", lambda encoder: "a reason")
+    monkeypatch.setattr("layerprobe.encoders.loading.FIRST_USE_VERSION", 0)  # look again
+    done = layerprobe(*words)
+    assert not done.commands
+    assert "■" not in done.out
+    assert f"warning: the layers of {pair[1]} are read, not cut: a reason" in done.err
+    assert '"read": "a reason"' in layerprobe(*words, "--json").out
+    assert layerprobe("find", *words[1:]).error.endswith("; extract, score, probe and compare read its layers")

@@ -224,10 +224,9 @@ def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
     assert examine(encoder).healthy
 
 
-TWO_STACKS = "it is an encoder-decoder whose encoder transformers cannot load alone"
 OF_PARTS = "it combines several models"
 REFUSED_BY_CONFIGURATION = {
-    **dict.fromkeys(("bart", "led", "longt5", "m2m_100", "marian", "pegasus", "prophetnet"), TWO_STACKS),
+    "funnel": r"its blocks form stages \(4, 4, 4\) with different numbers of tokens",
     **dict.fromkeys(("gemma3", "llava", "mistral3", "qwen2_5_vl"), rf"{OF_PARTS} \(\w+_config, \w+_config\)"),
     "fuyu": rf"{OF_PARTS} \(text_config\): use one of them alone",
     "t5gemma": rf"{OF_PARTS} \(encoder, decoder\)",

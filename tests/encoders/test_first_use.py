@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,21 +16,23 @@ from layerprobe.encoders.device import LIBRARIES
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.identity import resolve
 from layerprobe.encoders.loading import load, load_encoder, look
-from layerprobe.encoders.model import Model
+from layerprobe.encoders.model import Model, described
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import ProfileSettings
-from tests.encoders.test_stack import REFUSED, saved
+from layerprobe.shrinking.teacher import candidates
+from tests.encoders.test_stack import READ, saved
 from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
 REASON = "cannot be truncated layer by layer: its layers differ from the outputs of truncated models"
+READ_BY = r"; extract, score, probe and compare read its layers$"
 
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> str:
-    kind, settings, _ = REFUSED["minicpm3"]
+    kind, settings, _ = READ["minicpm3"]
     return str(saved(kind, settings, tmp_path_factory.mktemp("minicpm3")))
 
 
@@ -46,10 +49,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-USES: dict[str, Callable[[str, Model, Path], object]] = {
-    "extract": lambda model, options, out: lp.extract(given(model, options), TEXTS),
+CUTS: dict[str, Callable[[str, Model, Path], object]] = {
     "predict": lambda model, options, out: lp.predict(given(model, options), list(TEXTS)),
-    "score": lambda model, options, out: lp.score(given(model, options), toy_task()),
     "finetune": lambda model, options, out: lp.finetune(
         given(model, options), toy_task(), [1], seeds=[0], protocol=Protocol(epochs=1)
     ),
@@ -59,19 +60,39 @@ USES: dict[str, Callable[[str, Model, Path], object]] = {
     "find": lambda model, options, out: lp.find(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
     "profile": lambda model, options, out: profile(given(model, options), settings=ProfileSettings(rounds=1)),
     "export": lambda model, options, out: lp.export_model(model, out, layer=1),
+    "shrink": lambda model, options, out: candidates(given(model, options), toy_task(), 1),
+}
+READS: dict[str, Callable[[str, Model], Any]] = {
+    "extract": lambda model, options: lp.extract(given(model, options), TEXTS),
+    "score": lambda model, options: lp.score(given(model, options), toy_task()).models[0],
+    "score two": lambda model, options: lp.score([Model(model, random_init=1), model], toy_task()).models[1],
+    "probe": lambda model, options: lp.probe(given(model, options), toy_task()),
+    "compare": lambda model, options: lp.compare(given(model, options), Model(model, random_init=1), TEXTS),
 }
 
 
-@pytest.mark.parametrize("use", USES)
-def test_whatever_uses_a_model_refuses_one_whose_layers_are_not_its_truncations(
+@pytest.mark.parametrize("use", CUTS)
+def test_whatever_cuts_a_model_refuses_one_whose_layers_are_not_its_truncations(
     use: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
-    with pytest.raises(UnsupportedArchitectureError, match=REASON) as raised:
-        USES[use](refused, Model(device="cpu"), tmp_path / "out")
+    with pytest.raises(UnsupportedArchitectureError, match=f"{REASON}.*{READ_BY}") as raised:
+        CUTS[use](refused, Model(device="cpu"), tmp_path / "out")
     assert refused in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("use", READS)
+def test_whatever_cuts_no_model_reads_its_layers(
+    use: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
+    result = READS[use](refused, Model(device="cpu"))
+    model = getattr(result, "model", result)
+    assert (model.norm, model.read) == ("last", REASON.partition(": ")[2] + " (layers 1, 2)")
+    assert len(set(model.parameters)) == 1
+    assert described(model)["Model"].endswith("norm last, read, not cut")
 
 
 def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:
@@ -89,12 +110,31 @@ def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:
 
 
 def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Model(device="cpu", cache_dir=tmp_path)
-    with pytest.raises(UnsupportedArchitectureError, match=REASON):
-        lp.extract(given(refused, options), TEXTS)
+    model = resolve(given(refused, Model(device="cpu", cache_dir=tmp_path)))
+    first = lp.extract(model, TEXTS)
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
+    assert (again := lp.extract(model, TEXTS)).fingerprint == first.fingerprint
+    assert again.model.read == first.model.read
     with pytest.raises(UnsupportedArchitectureError, match=REASON):
-        lp.extract(given(refused, options), TEXTS)
+        load(model)
+
+
+def test_raw_layers_have_the_key_of_any_model(refused: str, tmp_path: Path) -> None:
+    options = {"device": "cpu", "cache_dir": tmp_path}
+    raw, read = (lp.extract(given(refused, Model(norm=norm, **options)), TEXTS) for norm in ("raw", "final"))
+    assert [one.stored.manifest.key.norm for one in (raw, read)] == ["raw", "read"]
+    np.testing.assert_array_equal(raw[:, :-1], read[:, :-1])
+    assert not np.allclose(raw[:, -1], read[:, -1], atol=0.1)
+
+
+def test_a_model_that_can_neither_be_cut_nor_read_is_refused(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "look_inside", lambda encoder: "a block is odd")
+    with pytest.raises(
+        UnsupportedArchitectureError, match=rf"{REASON} \(layers 1, 2\), and a block is odd; expected an"
+    ):
+        lp.extract(given(refused, Model(device="cpu", cache_dir=tmp_path)), TEXTS)
 
 
 @pytest.mark.parametrize("library", ["torch", "transformers", "layerprobe"])

@@ -128,7 +128,9 @@ def score(
     return Done(
         result=result,
         warnings=result.warnings,
-        steps=() if several or is_collection else call.step("find", *words, without=[*o.READ, *o.EXTRACTION]),
+        steps=()
+        if several or is_collection or result.models[0].read
+        else call.step("find", *words, without=[*o.READ, *o.EXTRACTION]),
         failed=below(fail_below, last, f"the last layer scores {{}}{mean}", 2),
     )
 

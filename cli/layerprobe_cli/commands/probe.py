@@ -101,10 +101,11 @@ def probe(
         weighted_mean=weighted_mean or out is not None,
     )
     exported = out and lp.export_model(probed, out, weights=result, overwrite=overwrite)
+    is_cut = result.model is not None and not result.model.read
     words = "export", embeddings.name, f"layer-{result.best_layer}", "--layer", result.best_layer
     return Done(
         result=result,
         warnings=(*result.warnings, *(exported.warnings if exported else ())),
         files={"Folder": out} if exported else {},
-        steps=call.step("truncate", *words, without=o.EXTRACTION) if task and not result.on_floor else (),
+        steps=call.step("truncate", *words, without=o.EXTRACTION) if is_cut and not result.on_floor else (),
     )
