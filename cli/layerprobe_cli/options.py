@@ -25,7 +25,6 @@ from layerprobe.files.inputs import DATA, FASTA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
-from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.derive import Group, complete, field_text, option, usage
 
@@ -75,7 +74,7 @@ def model_group(fields: Sequence[str], argument: Any = None) -> Group:
     backend = typer.Option(
         metavar=f"[{'|'.join(backend_names())}]",
         callback=checked(check_installed),
-        autocompletion=complete(backend_names),
+        autocompletion=complete("layerprobe.encoders.backends:backend_names"),
     )
     return Group(
         "Model",
@@ -224,7 +223,7 @@ def _data_group(make: Callable[..., Any], *, several: bool = False, **further: A
     source = typer.Option("--task", "-t", help=_SEVERAL if several else None)
     kind = typer.Option(
         metavar="KIND",
-        autocompletion=complete(lambda: KINDS),
+        autocompletion=complete("layerprobe.tasks.kind:KINDS"),
         help="Kind of task. One of {names}; sts is how similar texts are. By default detected.",
     )
     return Group(
@@ -552,12 +551,6 @@ def _check_rule(name: str) -> None:
     rule_curves(name)
 
 
-def _rule_names() -> tuple[str, ...]:
-    from layerprobe.prediction.rules import rule_names
-
-    return tuple(rule_names())
-
-
 NumberOfTexts = Annotated[
     Any,
     option(
@@ -575,7 +568,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=checked(_check_rule),
-        autocompletion=complete(_rule_names),
+        autocompletion=complete("layerprobe.prediction.rules:rule_names"),
         metavar="NAME",
         help="Rule that predicts a drop; `layerprobe lab bench --tuned` lists all.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

@@ -256,16 +256,14 @@ def _errors(
                 items_error=math.sqrt(of_items) if n else None,
                 seeds_error=math.sqrt(of_seeds) if seed_freedom else None,
                 n_items=n,
-                n_seeds=_n_seeds(a, b, layer),
+                n_seeds=min(
+                    max(len(one.scores[layer]), one.errors[layer].n_seeds if layer in one.errors else 1)
+                    for one in (a, b)
+                ),
                 unit=a.unit,
             )
         )
     return errors
-
-
-def _n_seeds(a: ScoredLayers, b: ScoredLayers, layer: int) -> int:
-    """Return the smaller number of seeds, or foldings, of the two."""
-    return min(max(len(one.scores[layer]), one.errors[layer].n_seeds if layer in one.errors else 1) for one in (a, b))
 
 
 def _seed_variance(a: ScoredLayers, b: ScoredLayers, layer: int) -> tuple[float, int]:

@@ -346,7 +346,8 @@ def _sentences_in_lines(path: Path, columns: Columns | None, encoding: str) -> I
                 yield rows
             rows = []
             continue
-        fields = line.split("\t") if (tabs if width else "\t" in line) else _split(line)
+        is_tabbed = tabs if width else "\t" in line
+        fields = line.split("\t") if is_tabbed else _BETWEEN.split(line.strip(" \t\r\n"))
         # a word can begin with #, as in tweets
         if not rows and (line.startswith("# ") or (line.startswith("#") and width and len(fields) != width)):
             continue
@@ -368,10 +369,6 @@ def _sentences_in_lines(path: Path, columns: Columns | None, encoding: str) -> I
         rows.append((fields[word], fields[tag], number))
     if rows:
         yield rows
-
-
-def _split(line: str) -> list[str]:
-    return _BETWEEN.split(line.strip(" \t\r\n"))
 
 
 def _numbers(path: Path, columns: Columns) -> tuple[int, int]:

@@ -84,11 +84,6 @@ class Pair:
     drop_layers: tuple[int, ...] = ()
     """Layers flagged by the plateau rule on the debiased curve."""
 
-    @property
-    def bears_out(self) -> bool:
-        """Whether the paper's claim holds: where its scores drop, our CKA does; CKA alone may drop."""
-        return bool(self.drop_layers) or self.last >= self.best
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
@@ -268,7 +263,9 @@ class Reproduction(Shown):
         right = sum(abs(deviation) <= NEAR for deviation in judged)
         case, n = "scores" if judged else "one seed" if tested else "no figure", len(judged)
         if self.pairs:
-            case, right, n = "pairs", sum(pair.bears_out for pair in self.pairs), len(self.pairs)
+            # where the paper's scores drop, our CKA does; CKA alone may drop
+            right = sum(bool(pair.drop_layers) or pair.last >= pair.best for pair in self.pairs)
+            case, n = "pairs", len(self.pairs)
         verdict = Verdict.UNDECIDED
         if n and right == n:
             verdict = Verdict.DECIDED

@@ -311,8 +311,7 @@ def _plain(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _has_onednn() -> bool:
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available
+    return torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 @cache
@@ -333,8 +332,7 @@ def _without_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _with_copies(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
-    products: Any = torch.nn.functional.linear(left.to_mkldnn(), right, bias)
-    return products.to_dense()
+    return torch.nn.functional.linear(left.to_mkldnn(), right, bias).to_dense()
 
 
 ROUNDING = 32

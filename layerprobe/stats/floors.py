@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.stats.values import Floor as Floor
@@ -101,8 +101,7 @@ def _first_relevant(relevant: int, n: int) -> float:
     """Return the expected 1 / rank of the first relevant document, counted as 0 beyond rank 10."""
     place = np.arange(1, n - relevant + 2)
     later = np.cumprod(np.append(1.0, (n - relevant - place[:-1] + 1) / (n - place[:-1] + 1)))
-    parts: NDArray[np.float64] = later * relevant / (n - place + 1) / place
-    return float(parts[:CUTOFF].sum())
+    return float((later * relevant / (n - place + 1) / place)[:CUTOFF].sum())
 
 
 def has_rare_class(counts: Iterable[int]) -> bool:

@@ -366,7 +366,9 @@ def _usual_places(grid: Grid, layout: ColumnLayout) -> tuple[int | None, ...] | 
     plain = [plain_name(name) for name in header]
     further = [i for i, name in enumerate(plain) if layout.further and name.startswith(layout.further)]
     every = (*places, *(_named(header, names) for names in layout.optional.values()), *further)
-    _check_distinct(grid, [place for place in every if place is not None])
+    for place in every:
+        if place is not None and plain.count(plain[place]) > 1:
+            raise _twice(grid, header[place])
     return every
 
 
@@ -491,13 +493,6 @@ def _named(header: Sequence[str], names: Sequence[str]) -> int | None:
     """Return the place of the first of these names that a header has."""
     plain = [plain_name(name) for name in header]
     return next((plain.index(name) for name in names if name in plain), None)
-
-
-def _check_distinct(grid: Grid, places: Sequence[int]) -> None:
-    names = [plain_name(name) for name in grid.header or ()]
-    for place in places:
-        if names and names.count(names[place]) > 1:
-            raise _twice(grid, (grid.header or ())[place])
 
 
 def _twice(grid: Grid, name: str) -> TaskError:
