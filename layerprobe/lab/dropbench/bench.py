@@ -23,7 +23,7 @@ from scipy import stats
 from layerprobe.context import current, report
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.results import Bench, BudgetScores, Contestant, Needs, Statistic, StrategyOutcome
-from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, rule_strategy, training_strategies
+from layerprobe.lab.dropbench.strategies import Answer, Recorded, Strategy, training_strategies
 from layerprobe.lab.dropbench.zoo import (
     OTHER_SEED,
     Zoo,
@@ -175,16 +175,16 @@ def _known(name: str) -> Reading | None:
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
     """Return the models fine-tuned under a budget, with their drops and regrets, to fit and score rules on."""
-    tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
     return [
         KnownDrop(
             name=entry.name,
             family=entry.family,
             model=ModelCurves(n_blocks=entry.n_blocks, curves=entry.curves),
-            truth=truth(layers),
-            regrets=regrets(layers),
+            truth=truth(entry.budgets[budget]),
+            regrets=regrets(entry.budgets[budget]),
         )
-        for entry, layers in tuned
+        for entry in entries
+        if budget in entry.budgets
     ]
 
 
@@ -238,11 +238,11 @@ def _as_strategy(rule: Rule, models: Sequence[KnownDrop], layers: Sequence[tuple
     read = zip(models, layers, strict=True)
     chosen = {case.name: of if rule.reads(case.model) else () for case, of in read}
     sources = dict.fromkeys(known.source for known in map(_known, rule.curves) if known is not None)
-    return rule_strategy(
-        rule.name,
-        chosen,
+    return Strategy(
+        name=rule.name,
         source=rule.source or "; ".join(filter(None, sources)),
         needs="labels" if rule.labelled else "nothing" if rule.source == CONTROL else "readings",
+        choices=lambda model: (Answer(layer=layer) for layer in chosen[model.entry.name]),
     )
 
 
@@ -469,7 +469,7 @@ def score_strategies(
     """
     scored = []
     for number, strategy in enumerate(strategies):
-        played = [(model, list(strategy.choose(model))) for model in models]
+        played = [(model, strategy.choose(model)) for model in models]
         rows = [row for row, (_, choices) in enumerate(played) if choices]
         if rows:
             outcomes = [_outcome(*played[row]) for row in rows]

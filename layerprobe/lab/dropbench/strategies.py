@@ -9,7 +9,7 @@ charged as it reads them, so an entry cannot misstate its cost, and models are a
 
 import operator
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -154,14 +154,18 @@ class Strategy:
     name: str
     source: str
     """Author, or purpose of a control."""
-    needs: Needs | None
+    needs: Needs | None = "training"
     """What it reads; None: each choice declares it."""
-    choose: Callable[[Recorded], Sequence[Answer]]
-    """Equally likely choices, for example one per starting seed; empty if the records lack what it needs."""
+    choices: Callable[[Recorded], Iterable[Answer | None]]
+    """Equally likely choices, for example one per starting seed; None where the records lack what it needs."""
+
+    def choose(self, model: Recorded) -> list[Answer]:
+        """Return the choices for a model; empty if its records lack what they need."""
+        return [choice for choice in self.choices(model) if choice is not None]
 
 
 def training_strategies() -> list[Strategy]:
-    """Return the strategies that train; those that only read are rules, see `rule_strategy`."""
+    """Return the strategies that train; those that only read are rules."""
     return [
         *map(scan, _SCAN_SOURCES),
         *(find(budget) for budget in FIND_BUDGETS),
@@ -169,24 +173,6 @@ def training_strategies() -> list[Strategy]:
         sweep(1, step=2),
         *map(once, FIND_BUDGETS[:3]),
     ]
-
-
-def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str, needs: Needs) -> Strategy:
-    """Return the strategy that follows a rule, given its recommended layers for each model."""
-    return _strategy(
-        name, source, lambda model: (Answer(layer=layer, cost=0.0) for layer in layers[model.entry.name]), needs=needs
-    )
-
-
-def _strategy(
-    name: str, source: str, choices: Callable[[Recorded], Iterable[Answer | None]], *, needs: Needs = "training"
-) -> Strategy:
-    """Return the strategy of some choices; None values are dropped."""
-
-    def choose(model: Recorded) -> list[Answer]:
-        return [choice for choice in choices(model) if choice is not None]
-
-    return Strategy(name=name, source=source, needs=needs, choose=choose)
 
 
 def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
@@ -202,7 +188,9 @@ def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
 
     name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
-    return _strategy(name, source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)", choices)
+    if step == 2:
+        source = "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)"
+    return Strategy(name=name, source=source, choices=choices)
 
 
 def once(budget: float) -> Strategy:
@@ -220,7 +208,7 @@ def once(budget: float) -> Strategy:
             yield model.pick_best(layers, (seed,))
 
     name = f"one seed at the layers of highest {INFONCE}, {100 * budget:.0f} %"
-    return _strategy(name, "the simplest use of the reading", choices)
+    return Strategy(name=name, source="the simplest use of the reading", choices=choices)
 
 
 def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
@@ -245,7 +233,7 @@ def scan(weighting: Weighting) -> Strategy:
             layer = best_of([score for score in run.validation if score is not None])
             yield Answer(layer=layer, cost=model.share(model.n_layers))
 
-    return _strategy(f"scan, {weighting}", _SCAN_SOURCES[weighting], choices)
+    return Strategy(name=f"scan, {weighting}", source=_SCAN_SOURCES[weighting], choices=choices)
 
 
 _SCAN_SOURCES: dict[Weighting, str] = {
@@ -263,7 +251,7 @@ def find(budget: float) -> Strategy:
         orders = range(len(model.tuned.seeds) if model.searchable else 0)
         return (model.search(budget * model.full_sweep, first=first) for first in orders)
 
-    return _strategy(f"find, {100 * budget:.0f} %", "layerprobe.search", choices)
+    return Strategy(name=f"find, {100 * budget:.0f} %", source="layerprobe.search", choices=choices)
 
 
 def _block_steps(layers: Iterable[int]) -> int:
@@ -430,20 +418,18 @@ def load_entry(name: str) -> Strategy:
 def entry_strategy(name: str, entry: Entry) -> Strategy:
     """Wrap an entry as a strategy: it runs once with each recorded seed as its first one, all equally likely."""
 
-    def choose(model: Recorded) -> list[Answer]:
-        choices = []
+    def choices(model: Recorded) -> Iterator[Answer]:
         for first in range(len(model.tuned.seeds)):
             trial = Trial(model, first=first)
             try:
-                choices.append(trial.choice(entry(trial)))
+                yield trial.choice(entry(trial))
             except Exception as error:
                 kind = "" if isinstance(error, LayerProbeError) else f"{type(error).__name__}: "
                 reason = " ".join(str(error).split())
                 raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{reason}") from error
-        return choices
 
     first_line = (getattr(entry, "__doc__", None) or name).strip().splitlines()[0]
-    return Strategy(name=name, source=first_line, needs=None, choose=choose)
+    return Strategy(name=name, source=first_line, needs=None, choices=choices)
 
 
 def _number(value: Any, what: str, least: int, most: int) -> int:

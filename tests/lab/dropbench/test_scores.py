@@ -23,7 +23,7 @@ from .zoos import DROPPING, FALLING_CURVE, RISING, recorded, zoo
 
 
 def taking(*choices: Answer, name: str = "fixed") -> Strategy:
-    return Strategy(name=name, source="hand", needs="training", choose=lambda model: choices)
+    return Strategy(name=name, source="hand", choices=lambda model: choices)
 
 
 @pytest.fixture(scope="module")
