@@ -134,7 +134,7 @@ class Figure:
 
 
 class Curve(NamedTuple):
-    """One curve with its"""
+    """One curve with its rows and its look."""
 
     name: str
     rows: tuple[int, ...]

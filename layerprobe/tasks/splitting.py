@@ -49,10 +49,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, ...]], ratios: Sequence[float], *,
         [[0, 1], []]
     """
     check_ratios(ratios)
-    groups: dict[frozenset[str], list[int]] = {}
-    for i, pair in enumerate(pairs):
-        groups.setdefault(frozenset(map(plain, pair)), []).append(i)
-    shuffled = list(groups.values())
+    shuffled = _grouped(frozenset(map(plain, pair)) for pair in pairs)
     random.Random(index(seed)).shuffle(shuffled)
     splits: list[list[int]] = [[] for _ in ratios]
     sizes = [round(len(pairs) * ratio / sum(ratios)) for ratio in ratios]

@@ -1,7 +1,5 @@
 """Last layers that give all texts one embedding, perhaps after a collapsed training: they are left out and flagged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

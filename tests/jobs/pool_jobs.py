@@ -3,8 +3,6 @@
 python -m tests.jobs.pool_jobs FOLDER: two processes that work for ever, their ids in FOLDER.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

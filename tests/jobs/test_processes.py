@@ -1,7 +1,5 @@
 """Jobs in processes: killed ones, held ones, and none that outlives its parent."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -31,10 +31,6 @@ def predicted(values: ArrayLike) -> DropPrediction:
     return plateau_rule(curve_of(values))
 
 
-def final_run(onset: int, n_layers: int) -> tuple[int, ...]:
-    return tuple(range(onset, n_layers))
-
-
 DRAWN: dict[str, tuple[ArrayLike, int | None]] = {
     "flat, then sharp": ((0.90, 0.91, 0.90, 0.89, 0.90, 0.91, 0.90, 0.60, 0.40, 0.20), 7),
     "with an uptick at the end": ((0.90, 0.91, 0.90, 0.89, 0.90, 0.91, 0.60, 0.40, 0.30, 0.45), 6),
@@ -101,7 +97,7 @@ def test_the_parts_of_a_prediction_agree(values: list[float]) -> None:
     if prediction.drops:
         assert prediction.onset == onset == prediction.drop_layers[0]
         assert onset >= 2
-        assert prediction.drop_layers == final_run(onset, n_layers)
+        assert prediction.drop_layers == tuple(range(onset, n_layers))
         assert prediction.recommended_layer == onset - 1
         for layer in prediction.drop_layers:
             assert values[layer] < evidence.plateau - evidence.threshold
@@ -184,16 +180,13 @@ def test_counting_the_predictions_of_single_redraws_gives_the_same(n_layers: int
     curve = uncertain(np.linspace(0.8, 0.6, n_layers) - 0.2 * (np.arange(n_layers) > 0.7 * n_layers), root @ root.T)
     shares = redrawn(curve, draws=300, seed=5)
     drawn = redraw(curve.values, matrix(root @ root.T), draws=300, seed=5)
-    single = [plateau_rule(without_intervals(curve, values)) for values in drawn.tolist()]
+    alone = (dataclasses.replace(curve, values=tuple(values), uncertainty=None) for values in drawn.tolist())
+    single = list(map(plateau_rule, alone))
     for layer in range(n_layers):
         assert shares.flagged_in[layer] == np.mean([layer in one.drop_layers for one in single])
         assert shares.recommended_in[layer] == np.mean([one.recommended_layer == layer for one in single])
     assert shares.flagged_in[-1] == np.mean([one.drops for one in single])
     assert 0 < shares.flagged_in[-1] < 1
-
-
-def without_intervals(curve: SimilarityCurve, values: list[float]) -> SimilarityCurve:
-    return dataclasses.replace(curve, values=tuple(values), uncertainty=None)
 
 
 def test_redraws_have_the_mean_and_covariance_of_the_curve() -> None:

@@ -1,7 +1,5 @@
 """Rules with their parameters and records, and rules of a user's own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -4,6 +4,7 @@ import pytest
 from layerprobe.errors import TaskError
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.sources import is_on_hub
+from tests.tasks.test_load_task import sizes
 
 
 def split(n: int, word: str = "a", **others):
@@ -23,10 +24,6 @@ def hub(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return hub
-
-
-def sizes(task):
-    return len(task.train), len(task.validation), len(task.test)
 
 
 @pytest.mark.parametrize(
