@@ -307,8 +307,7 @@ def _check_once(values: Sequence[object], what: str) -> None:
 
 
 def _check_names(named: dict[str, Any], what: str) -> None:
-    wrong = [name for name in named if not _NAME.fullmatch(name)]
-    if wrong or not named:
+    if (wrong := [name for name in named if not _NAME.fullmatch(name)]) or not named:
         raise DataError(
             f"expected {what} with names of letters, digits and .+-_ alone, at least one, "
             f"got {', '.join(map(repr, wrong)) or 'none'}"
@@ -396,8 +395,7 @@ def _task(keys: Keys, *, key: str = "source") -> RecipeTask:
 
 
 def _examples(value: Any) -> tuple[int, int, int | None]:
-    *others, test = from_dict(tuple[int, int, int] if value[-1:] != [REST] else tuple[int, int, Any], value)
-    first, second = others
+    first, second, test = from_dict(tuple[int, int, int] if value[-1:] != [REST] else tuple[int, int, Any], value)
     return first, second, None if test == REST else test
 
 

@@ -161,11 +161,9 @@ def zoo_readings(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
     readings: dict[str, Reading] = {}
     for entry in entries:
         for name in entry.curves:
-            if (known := _known(name)) is not None:
-                readings[name] = known
-            else:
-                needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
-                readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
+            needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
+            unknown = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
+            readings[name] = _known(name) or unknown
     return readings
 
 
@@ -338,11 +336,7 @@ def fittable_rules() -> list[Rule]:
 @functools.cache
 def known_models(budget: str) -> list[KnownDrop]:
     """Return the models of layerprobe's zoos, as `predict` reads them, with their drops."""
-    entries = read_zoo().entries
-    models = known_drops(entries, budget)
-    if not models:
-        names = dict.fromkeys(name for entry in entries for name in entry.budgets)
-        raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
+    models = known_drops(read_zoo().entries, budget)
     return [replace(case, model=read_like_predict(case.model)) for case in models]
 
 

@@ -479,14 +479,14 @@ SEARCHED = SHIPPED / "searched"
 """Zoos of models with recorded outputs and scans: searches can be replayed on them."""
 
 
-def read_zoo(*paths: str | Path) -> Zoo:
-    """Return the models of zoo files by `write_zoo` as one zoo; by default layerprobe's zoos."""
-    return put_together([_read(Path(path)) for path in paths or sorted(SHIPPED.glob("*.json"))])
+def read_zoo(*paths: str | Path, shipped: Path = SHIPPED) -> Zoo:
+    """Return the models of zoo files by `write_zoo` as one zoo; by default those of a folder that layerprobe ships."""
+    return put_together([_read(Path(path)) for path in paths or sorted(shipped.glob("*.json"))])
 
 
 def read_kept_out() -> Zoo:
     """Return layerprobe's models that no rule is tuned on."""
-    return put_together([_read(path) for path in sorted(KEPT_OUT.glob("*.json"))])
+    return read_zoo(shipped=KEPT_OUT)
 
 
 def read_searched(*, unseen: bool = False) -> Zoo:
@@ -495,7 +495,7 @@ def read_searched(*, unseen: bool = False) -> Zoo:
     No rule is tuned on their scores. Half of them are encoders of `read_zoo`, though, fine-tuned on other pairs; the
     `unseen` ones are not.
     """
-    zoo = put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
+    zoo = read_zoo(shipped=SEARCHED)
     shipped = set(map(pretrained_as, read_zoo().entries)) if unseen else set()
     return replace(zoo, entries=tuple(entry for entry in zoo.entries if pretrained_as(entry) not in shipped))
 
@@ -506,11 +506,9 @@ def pretrained_as(entry: ZooEntry) -> tuple[str, int, int, str]:
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:
-    """Merge zoos into one; raise DataError if there is none, or two models have the same name."""
+    """Merge at least one zoo into one; raise DataError if two models have the same name."""
     if len(zoos) == 1:
         return zoos[0]
-    if not zoos:
-        raise DataError("expected at least one zoo, got none")
     sources = [zoo.provenance for zoo in zoos]
     newest = max(sources, key=lambda source: source.created)
     return Zoo(

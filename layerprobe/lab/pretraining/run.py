@@ -180,10 +180,7 @@ def pretrain(
     )
 
 
-@functools.cache
-def _language() -> Language:
-    """Return the embedded language, which takes a while to build."""
-    return Language(seed=LANGUAGE_SEED)
+_language = functools.cache(partial(Language, seed=LANGUAGE_SEED))  # it takes a while to build
 
 
 def corpus_texts(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:

@@ -72,30 +72,28 @@ class PretrainingObjective:
         return builder(encoder, protocol, masking)
 
 
-_PACKAGE = __name__.rpartition(".")[0]
-
 MLM = PretrainingObjective(
-    about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.models:masked_language_modelling"
+    about="trained to fill in masked tokens (BERT)", builder=f"{__package__}.models:masked_language_modelling"
 )
 RTD = PretrainingObjective(
     about="trained to detect tokens replaced by samples of a small generator (ELECTRA)",
-    builder=f"{_PACKAGE}.models:ReplacedTokenDetection",
+    builder=f"{__package__}.models:ReplacedTokenDetection",
     has_generator=True,
 )
 ELECTRA_15 = PretrainingObjective(
     about="trained like ELECTRA, with the discriminator's loss at the masked positions only",
-    builder=f"{_PACKAGE}.models:masked_token_detection",
+    builder=f"{__package__}.models:masked_token_detection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
     about="trained to fill in masked tokens that were replaced by samples of a small generator",
-    builder=f"{_PACKAGE}.models:ReplaceMLM",
+    builder=f"{__package__}.models:ReplaceMLM",
     has_generator=True,
 )
 ALL_TOKENS_MLM = PretrainingObjective(
     about="trained to predict every token, with a copy mechanism, from a text whose masked tokens are samples of a "
     "small generator",
-    builder=f"{_PACKAGE}.models:AllTokensMLM",
+    builder=f"{__package__}.models:AllTokensMLM",
     has_generator=True,
 )
 RANDOM = PretrainingObjective(about="not trained: its weights are random", builder=None)
