@@ -183,6 +183,14 @@ def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a tiny BERT, which no test changes."""
+    from tests.models import save_tiny
+
+    return save_tiny("bert", tmp_path_factory.mktemp("models") / "bert")
+
+
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """How a model is run: on the CPU, with a store of the module's own."""

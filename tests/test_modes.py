@@ -14,7 +14,7 @@ from layerprobe.finetuning.tuning import plan_tuning
 from layerprobe.rng import plain_torch
 from tests.export.judges import sentence_transformer
 from tests.export.test_sentence_transformers import built, mean
-from tests.models import TEXTS, save_tiny
+from tests.models import TEXTS
 from tests.toy_task import toy_task_of
 
 Mode = Callable[[], AbstractContextManager[Any]]
@@ -27,15 +27,10 @@ def autocast() -> AbstractContextManager[Any]:
 MODES: tuple[Mode, ...] = (autocast, torch.no_grad, torch.inference_mode)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny("bert", tmp_path_factory.mktemp("bert"))
-
-
-def test_autocast_of_the_caller_changes_no_embedding(folder: Path, tmp_path: Path) -> None:
+def test_autocast_of_the_caller_changes_no_embedding(bert: Path, tmp_path: Path) -> None:
     with autocast():
-        found = lp.extract(lp.Model(folder, device="cpu", cache_dir=tmp_path / "inside"), TEXTS)
-    expected = lp.extract(lp.Model(folder, device="cpu", cache_dir=tmp_path / "outside"), TEXTS)
+        found = lp.extract(lp.Model(bert, device="cpu", cache_dir=tmp_path / "inside"), TEXTS)
+    expected = lp.extract(lp.Model(bert, device="cpu", cache_dir=tmp_path / "outside"), TEXTS)
     for layer in range(found.n_layers):
         np.testing.assert_array_equal(found.layer(layer), expected.layer(layer))
 
@@ -48,15 +43,15 @@ def test_autocast_of_the_caller_changes_no_similarity() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_fine_tuning_is_the_same_whatever_the_caller_is_in(mode: Mode, folder: Path, tmp_path: Path) -> None:
+def test_fine_tuning_is_the_same_whatever_the_caller_is_in(mode: Mode, bert: Path, tmp_path: Path) -> None:
     task = toy_task_of("classification", train=16, validation=8, test=8)
 
     def losses(cache: str) -> list[Any]:
-        model = lp.Model(folder, device="cpu", cache_dir=tmp_path / cache)
+        model = lp.Model(bert, device="cpu", cache_dir=tmp_path / cache)
         return [run.epochs for run in lp.finetune(model, task, [2], seeds=1, protocol=lp.Protocol(epochs=1)).runs]
 
     with mode():
-        plan_tuning(folder, task, block_steps=lambda n: n, seeds=1)
+        plan_tuning(bert, task, block_steps=lambda n: n, seeds=1)
         inside = losses("inside")
     assert inside == losses("outside")
 

@@ -15,9 +15,7 @@ from tests.toy_task import toy_task
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a tiny BERT."""
-    path = tmp_path_factory.mktemp("models") / "bert"
-    save_tiny("bert", path)
-    return path
+    return save_tiny("bert", tmp_path_factory.mktemp("models") / "bert")
 
 
 @pytest.fixture(scope="session")

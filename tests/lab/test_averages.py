@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.lab.averages import PARTS, average, greedy_selection, line_search
 from layerprobe.lab.results import Average
-from tests.models import given, save_tiny
+from tests.models import given
 from tests.toy_task import toy_task_of
 
 PROTOCOL = Protocol(epochs=1, learning_rate=1e-3, batch_size=8)
@@ -26,9 +27,8 @@ Runs = dict[tuple[int, int], FineTuningRun]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    path = save_tiny("bert", tmp_path_factory.mktemp("models") / "bert")
-    return given(str(path), Model(device="cpu", cache_dir=tmp_path_factory.mktemp("cache")))
+def model(bert: Path, options: Model) -> Model:
+    return given(str(bert), options)
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,9 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.reading import READINGS, LayerCurve, Reading, alone
 from layerprobe.readings.source import read_curves, text_views
 from layerprobe.similarity.diagnostics import infonce_influences
-from tests.models import N_BLOCKS, TEXTS, given, save_tiny
+from tests.models import N_BLOCKS, TEXTS, given
 
 DISTINCT = tuple(dict.fromkeys(TEXTS))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny("bert", tmp_path_factory.mktemp("bert")))
 
 
 @pytest.fixture
@@ -40,27 +35,27 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
+def test_all_readings_have_every_layer_and_survive_json(bert: Path, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
-    curves = read_curves(given(model, options), TEXTS, alone(), n_altered=4)
+    curves = read_curves(given(str(bert), options), TEXTS, alone(), n_altered=4)
     assert list(curves) == alone()
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
     assert {name: from_json(LayerCurve, to_json(curve)) for name, curve in curves.items()} == curves
     copies = text_views(TEXTS, 4)
-    seen = extract(given(model, options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
+    seen = extract(given(str(bert), options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
         assert curves["InfoNCE"].values[layer] == pytest.approx(infonce_influences(rows)[0])
-    assert read_curves(given(model, options), TEXTS, alone(), n_altered=4) == curves
+    assert read_curves(given(str(bert), options), TEXTS, alone(), n_altered=4) == curves
 
 
-def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
+def test_infonce_comes_with_errors(bert: Path, tmp_path: Path, passes: list[int]) -> None:
     options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
     def infonce_of(texts: Sequence[str], **further: Any) -> LayerCurve:
         with settings(level=0.9):
-            return read_curves(given(model, options), texts, ["InfoNCE"], **further)["InfoNCE"]
+            return read_curves(given(str(bert), options), texts, ["InfoNCE"], **further)["InfoNCE"]
 
     curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)
@@ -95,34 +90,34 @@ def test_many_texts_are_a_random_choice() -> None:
     assert first != other
 
 
-def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> None:
+def test_no_texts_and_a_single_one_are_refused(bert: Path, tmp_path: Path) -> None:
     options = Model(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected texts to embed, got none"):
-        read_curves(given(model, options), [], alone())
+        read_curves(given(str(bert), options), [], alone())
     with pytest.raises(DataError, match="expected at least two texts, to compare their copies, got one"):
-        read_curves(given(model, options), ["a b c"], alone())
+        read_curves(given(str(bert), options), ["a b c"], alone())
 
 
-def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
+def test_only_what_is_asked_for_is_measured(bert: Path, tmp_path: Path, passes: list[int]) -> None:
     options = Model(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    rank = read_curves(given(model, options), TEXTS, ["effective rank"])
+    rank = read_curves(given(str(bert), options), TEXTS, ["effective rank"])
     assert passes == [len(DISTINCT)], "expected no pass of views"
-    whole = read_curves(given(model, options), TEXTS, alone())
+    whole = read_curves(given(str(bert), options), TEXTS, alone())
     assert rank == {"effective rank": whole["effective rank"]}
     for names in (["InfoNCE"], ["self CKA", "effective rank"], ["mean cosine"]):
-        assert read_curves(given(model, options), TEXTS, names) == {name: whole[name] for name in names}
+        assert read_curves(given(str(bert), options), TEXTS, names) == {name: whole[name] for name in names}
     with pytest.raises(DataError, match=r"expected a reading, one of self CKA, .*, got 'beauty'"):
-        read_curves(given(model, options), TEXTS, ["beauty"])
+        read_curves(given(str(bert), options), TEXTS, ["beauty"])
     with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
-        read_curves(given(model, options), TEXTS, ["probe"])
+        read_curves(given(str(bert), options), TEXTS, ["probe"])
     with pytest.raises(DataError, match="CKA needs a reference: use compare"):
-        read_curves(given(model, options), TEXTS, ["CKA"])
+        read_curves(given(str(bert), options), TEXTS, ["CKA"])
 
 
-def test_what_is_not_defined_is_left_out(model: str, tmp_path: Path) -> None:
+def test_what_is_not_defined_is_left_out(bert: Path, tmp_path: Path) -> None:
     """The tokenizer makes these texts two, which leaves no text with two neighbours."""
     texts, names = ["the fox", "The Fox", "a dog", "A Dog"], ["intrinsic dimension", "effective rank"]
-    assert list(read_curves(given(model, Model(device="cpu", cache_dir=tmp_path)), texts, names)) == names[1:]
+    assert list(read_curves(given(str(bert), Model(device="cpu", cache_dir=tmp_path)), texts, names)) == names[1:]
 
 
 def test_a_reading_says_what_it_is() -> None:

@@ -15,7 +15,7 @@ from layerprobe.results import words
 from layerprobe.scoring.score import across_tasks, score
 from layerprobe.scoring.scores import Scores, TaskScores
 from layerprobe.scoring.values import LayerScores
-from tests.models import given, save_tiny
+from tests.models import given
 from tests.toy_task import toy_task_of
 
 CURVES = [[50.0, 70.0, 69.0, 60.0], [40.0, 61.0, 62.5, 48.0], [30.0, 52.0, 53.0, 47.0]]
@@ -104,13 +104,6 @@ def test_models_are_compared_over_tasks() -> None:
     assert result.table.data["model"] == ("a",) * 4 + ("b",) * 4
     assert result.table.data["0"] == (*CURVES[0], *(value + 1.5 for value in CURVES[0]))
     assert Scores.class_of(json.loads(result.to_json()))[1].keys() >= {"models", "tasks", "layers"}
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "bert"
-    save_tiny("bert", path)
-    return path
 
 
 def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
