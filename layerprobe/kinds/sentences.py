@@ -169,24 +169,6 @@ PARAPHRASE = Kind(
 )
 
 
-ENTAILMENT = Kind(
-    name="entailment",
-    view=class_view,
-    pairs=True,
-    labelled=True,
-    metrics=("macro f1", "accuracy"),
-    score=class_scores,
-    influences=class_influences,
-    learning=learning_of("entailment"),
-    zero_shot="probe",
-    one_target=True,
-    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
-    detects=lambda cells: True,  # what paraphrase and sts leave
-    averages="probabilities",
-    floors=lambda items: class_floors(items.gold),
-)
-
-
 FEW = 20
 """Largest number of distinct whole numbers that can be classes, with gaps or not."""
 
@@ -233,8 +215,17 @@ CLASSIFICATION = Kind(
     learning=learning_of("classification"),
     zero_shot="probe",
     one_target=True,
-    detects=lambda cells: True,
+    detects=lambda cells: True,  # what other kinds leave
     averages="probabilities",
     floors=lambda items: class_floors(items.gold),
     primary_if_rare="macro f1",
+)
+ENTAILMENT = replace(
+    CLASSIFICATION,
+    name="entailment",
+    pairs=True,
+    metrics=("macro f1", "accuracy"),
+    learning=learning_of("entailment"),
+    read_label=lambda cell, place: "" if cell.strip() == "-" else label_cell(cell),  # in SNLI: annotators disagreed
+    primary_if_rare=None,
 )
