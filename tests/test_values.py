@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, digest, from_json, to_bytes, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
@@ -151,26 +150,9 @@ def test_numbers_that_are_not_finite_are_not_written(number: float) -> None:
         to_json(dataclasses.replace(RUN, seconds=number))
 
 
-def model(name: str, n_blocks: int) -> ModelDescription:
-    return ModelDescription(
-        name=name,
-        revision="1",
-        architecture="bert",
-        n_blocks=n_blocks,
-        hidden_size=4,
-        norm="none",
-        dtype="float32",
-        parameters=tuple(range(1, n_blocks + 2)),
-    )
-
-
 def spearman_of(*scores: float, split: str = "test") -> LayerScores:
     metrics = {"spearman": scores, "pearson": tuple(-score for score in scores)}
     return LayerScores(split=split, method="cosine", primary="spearman", metrics=metrics)
-
-
-# three layers against two
-# where in the comparison, what to write there, what to read
 
 
 def test_a_name_that_is_no_utf8_is_written_and_read() -> None:

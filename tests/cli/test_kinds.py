@@ -14,8 +14,6 @@ from tests.toy_task import toy_summaries, toy_task_of
 
 from .conftest import QUICK, Layerprobe, Pair
 
-CLASSES = ("same", "close", "apart")
-
 
 def conll(folder: Path) -> Path:
     """Write words with tags as a folder of CoNLL files."""

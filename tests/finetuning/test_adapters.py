@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -22,13 +22,6 @@ from tests.finetuning.finished import evaluated
 from tests.models import N_BLOCKS, save_tiny, tiny_model
 
 LORA = Protocol(learning_rate=3e-3, epochs=2, batch_size=8, lora=2)
-
-
-def states_of(encoder: Encoder, model: TruncatedEncoder) -> Tensor:
-    batch = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]]), "attention_mask": torch.ones(1, 5, dtype=torch.long)}
-    model.eval()
-    with torch.inference_mode():
-        return model(batch).clone()
 
 
 def trained_names(model: nn.Module) -> list[str]:

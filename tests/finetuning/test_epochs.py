@@ -32,7 +32,6 @@ from tests.toy_task import OF_EXAMPLES, toy_task_of
 # so fast that an early epoch can be the best one
 PROTOCOL = Protocol(learning_rate=3e-2, epochs=4, batch_size=8)
 STEPS = 4
-KINDS = ("sts", "entailment")
 
 
 @pytest.fixture(autouse=True)

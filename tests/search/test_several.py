@@ -15,7 +15,6 @@ from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
 MODELS = 40
-CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 
 
 def evidence_of(number: int, *runs: tuple[int, float | None], n_blocks: int = 6, **about: float) -> Evidence:

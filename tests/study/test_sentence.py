@@ -11,8 +11,6 @@ from layerprobe.study.values import Finding
 from tests.report.conftest import FINDINGS, found, pair
 from tests.results.contract import assert_keeps_contract
 
-COSTS = {"seconds", "share", "runs"}
-
 
 @pytest.fixture(scope="module")
 def searched() -> Finding:
