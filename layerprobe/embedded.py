@@ -262,9 +262,6 @@ class Language:
         return self._fill(rng, slot, scene if rng.random() < 0.5 else self.scene(rng))
 
 
-# ---- the pair and its task --------------------------------------------------------------------------------
-
-
 LANGUAGE_SEED = 0
 # training, validation and test pairs
 TASK_SIZES = (1500, 500, 1000)

@@ -194,9 +194,6 @@ def _declared(name: str, kind: Any, default: Any, about: Any, text: Callable[[],
     return Annotated[kind, about]
 
 
-# ---- texts from the library ------------------------------------------------------------------------------
-
-
 def field_text(settings: type, name: str) -> str:
     """Return the library's documentation of a field of a class.
 

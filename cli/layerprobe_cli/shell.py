@@ -297,9 +297,6 @@ def replaced(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
     return (*left, option, value)
 
 
-# ---- begin and end of a call -----------------------------------------------------------------------------
-
-
 def run(command: Callable[..., Any], context: typer.Context, values: dict[str, Any]) -> None:
     """Call a command and print its outcome; failures become one line and an exit code."""
     call: Call = next(value for value in values.values() if isinstance(value, Call))
@@ -347,9 +344,6 @@ def _system_error(error: Exception) -> str | None:
         # an impossible name, a folder without permission: not an error of ours
         return f"cannot use {error.filename}: {error.strerror}: {advice or 'check the path and its permissions'}"
     return advice and f"{getattr(error, 'strerror', None) or error}: {advice}"
-
-
-# ---- checks of places to write to ------------------------------------------------------------------------
 
 
 def file_to_write(path: Path | None) -> Path | None:

@@ -166,9 +166,6 @@ def numbered(layers: Sequence[Layer]) -> list[Layer]:
     return list(layers)
 
 
-# ---- files ----------------------------------------------------------------------------------------------
-
-
 def _path_layers(path: Path) -> list[Layer]:
     try:
         if path.is_dir():

@@ -293,9 +293,6 @@ def problem_with(path: Path, *, size: int | None = None, sha256: str | None = No
     return None
 
 
-# ---- results ------------------------------------------------------------------------------------------------------
-
-
 def write_kept(path: Path, value: Any, *, root: Path, files: Iterable[str] = ()) -> None:
     """Write a result below `root`, whole or not at all, with its checksum and those of files beside it."""
     inside(root, path)
@@ -362,9 +359,6 @@ def kept_problems(path: Path, checksum: Checksum, *, root: Path) -> Iterable[str
 
 def _relative(root: Path, path: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
-
-
-# ---- folders ------------------------------------------------------------------------------------------------------
 
 
 SUMS = "SHA256SUMS"

@@ -353,9 +353,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# ---- readers of the keys of a TOML file -----------------------------------------------------------------
-
-
 _MISSING = object()
 
 
@@ -392,9 +389,6 @@ def _tables(value: Any) -> tuple[dict[str, Any], ...]:
 LAYERS = Reader(_layers, 'a list of whole numbers or "all"')
 """None means all."""
 SEEDS = Reader(_seeds, "a number of seeds, up to 1000, or a list of them")
-
-
-# ---- tables of a TOML file ------------------------------------------------------------------------------
 
 
 class Keys:

@@ -213,9 +213,6 @@ class Here(Crew):
         self.workers = []
 
 
-# ---- executors ------------------------------------------------------------------------------------------
-
-
 def answered(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
     """Return a function's result as `answer`, or its error as `unfit` or `failed`."""
     try:

@@ -169,9 +169,6 @@ def _sigint_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-# ---- in the process -----------------------------------------------------------------------------------
-
-
 def _serve(pipe: Connection, alive: Connection, on_command_line: bool, environment: dict[str, str]) -> None:
     ON_COMMAND_LINE.set(on_command_line)
     os.environ.clear()

@@ -273,9 +273,6 @@ def load_questions(source: TaskSource) -> Task:
     )
 
 
-# ---- articles -> rows -----------------------------------------------------------------------------------
-
-
 _IMPOSSIBLE = "is_impossible"
 _SPAN = ("text", "answer_start")
 
@@ -327,9 +324,6 @@ def _get(value: Any, key: str, place: str) -> Any:
         got = f"the keys {', '.join(map(str, value))[:80]}" if isinstance(value, Mapping) else repr(str(value)[:40])
         raise TaskError(f"{place}: expected an object with {key!r}, got {got}: {_ADVICE}")
     return value[key]
-
-
-# ---- rows -> questions ----------------------------------------------------------------------------------
 
 
 def _question(row: Row, contexts: dict[str, str]) -> Question:

@@ -288,9 +288,6 @@ class AnswerSpan(Criterion):
         return windows.spans(states)
 
 
-# ---- untrained ----------------------------------------------------------------------------------------
-
-
 KEPT = "answer-probes"
 BATCH_TOKENS = 4096
 

@@ -173,9 +173,6 @@ def load_retrieval_task(source: TaskSource) -> Task:
     return _task(source, replace(collection, notes=(*collection.notes, note)) if len(used) > 1 else collection)
 
 
-# ---- the layout of BEIR ---------------------------------------------------------------------------------
-
-
 def _found(source: str | Path, columns: Columns | None, format: Format | None) -> Found | None:
     """Return corpus, queries and judgements of a folder or a hub data set; None for a table of pairs."""
     folder = from_home(source)
@@ -386,9 +383,6 @@ def _records(grid: Grid, item: str) -> tuple[dict[str, str], list[str]]:
 
     (records,), _, warnings = items_of([(grid, columns)], record_of, item=item, skip=["skip_empty"])
     return dict(records), warnings
-
-
-# ---- items that can be scored -------------------------------------------------------------------------
 
 
 def searched(

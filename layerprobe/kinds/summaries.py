@@ -252,9 +252,6 @@ def sentences_of(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in _BETWEEN.split(text) if any(map(str.isalnum, part)))
 
 
-# ---- rows -----------------------------------------------------------------------------------------------
-
-
 def is_summaries(path: Path) -> bool:
     """Return whether the first line of a JSONL file, or of a folder's train file, has a document and a summary."""
     try:

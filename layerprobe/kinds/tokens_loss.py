@@ -228,9 +228,6 @@ class WordClasses(Criterion):
         return outputs
 
 
-# ---- untrained ----------------------------------------------------------------------------------------
-
-
 logger = logging.getLogger(__name__)
 
 WORDS = 20_000

@@ -225,9 +225,6 @@ def plan_experiment(
     )
 
 
-# ---- our runs --------------------------------------------------------------------------------------------------------
-
-
 ReproducedScore = dict[str, Any]
 """One metric of one model at one layer, the paper's and ours, x 100: `model`, its hub id, `runs_model`, `layer`,
 `before`, `random_init`, `parameters`, `split`, `metric`, `paper`, None without a figure, `ours`, its
@@ -416,9 +413,6 @@ def reproduce(
         notes=notes_on(chosen, run),
         level=current().level,
     )
-
-
-# ---- scores -------------------------------------------------------------------------------------------
 
 
 def _recipe(

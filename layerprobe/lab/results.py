@@ -278,8 +278,6 @@ class RecipeResult(Shown):
             ),
         )
 
-    # ---- conclusion ------------------------------------------------------------------------------------------------
-
     @property
     def conclusion(self) -> Conclusion:
         """The effect of an objective, the gain from earlier steps, or the gain of an average; else the best layer."""

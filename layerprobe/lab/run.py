@@ -240,8 +240,6 @@ class _Recipe:
         logger.warning("%s is left out: %s", what, error)
         self.failures.append({"model": what, "reason": str(error)})
 
-    # ---- models ----------------------------------------------------------------------------------------------------
-
     def folder(self, model: str) -> Path:
         """Return the folder of a pretrained model."""
         return inside(self.out, self.out / "models" / model)
@@ -289,8 +287,6 @@ class _Recipe:
                 chain.append(self.resolve(name, path))
                 done[name] = (*done.get(name, ()), adaptation)
         return chains, done
-
-    # ---- fine-tuning -----------------------------------------------------------------------------------------------
 
     def tuned(
         self, starts: Mapping[str, Resolved], adapted: Mapping[str, Resolved]

@@ -301,9 +301,6 @@ def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
     return Rule(name=name, curves=(), make=lambda predict: predict, choose=choose, parameters=1, labelled=labelled)
 
 
-# ---- all rules, and those fitted before ----------------------------------------------------------------
-
-
 RULES = Registry("layerprobe.rules", FunctionType, what="family of rules", shipped={})
 """Functions of other packages from the available readings, by name, and the rules of layerprobe to further rules that
 read some of them."""

@@ -213,9 +213,6 @@ def _changed(value: Any, names: Collection[str], change: Callable[[list[Any]], l
     return value
 
 
-# ---- files of results --------------------------------------------------------------------------------------
-
-
 SHIPPED = {
     "Finding": "layerprobe.study.values:Finding",
     "Prediction": "layerprobe.study.values:Prediction",
@@ -321,9 +318,6 @@ def _is_of(kind: Any, data: dict[str, Any]) -> bool:
         with contextlib.suppress(LayerProbeError, LookupError, TypeError):
             _, data = kind.class_of(data)
     return {name for name, (_, is_needed) in fields.items() if is_needed} <= data.keys() <= fields.keys()
-
-
-# ---- what work will cost ------------------------------------------------------------------------------------
 
 
 FORMS: dict[str, Form] = {

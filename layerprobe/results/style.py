@@ -113,9 +113,6 @@ def styled(figure: go.Figure) -> go.Figure:
     return figure
 
 
-# ---- a figure while it is drawn -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure with its caption."""

@@ -119,9 +119,6 @@ def _filled(template: Template, values: Mapping[str, Any]) -> str:
     return one_line("".join(clauses))
 
 
-# ---- numbers as text ---------------------------------------------------------------------------------------
-
-
 def _values(of: Conclusion | Check | Step) -> dict[str, Any]:
     values: dict[str, Any] = {**of.facts}
     for name, fact in of.facts.items():
@@ -279,9 +276,6 @@ _PARTS: dict[str, Callable[[Fact], str]] = {
     "split": lambda fact: _named("" if fact.split == "all" else fact.split),
     "over": lambda fact: _named(listed(fact.over) if fact.over else ""),
 }
-
-
-# ---- typography of pages and figures ------------------------------------------------------------------------
 
 
 LABEL_LENGTH = 30

@@ -20,9 +20,6 @@ REVERSED = -20.0
 ScoreMethod = Literal["cosine", "dot", "probe", "centrality"]
 
 
-# ---- one model on one task ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerScores(LeavesOut, Shown):
     """Scores of the untrained embeddings of one model on a task, layer by layer."""
@@ -263,9 +260,6 @@ def _flag(
     else:
         flags.append(compared.flag(row, costs) or "")
     return ", ".join(filter(None, flags)) or None
-
-
-# ---- further ways of a kind -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

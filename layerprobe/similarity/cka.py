@@ -222,9 +222,6 @@ def _effective_shares(layers: Sequence[LayerSums], groups: NDArray[np.intp] | No
     return tuple(inference.effective_share(layer.parts, groups=groups) for layer in layers)
 
 
-# ---- passes over the samples ----------------------------------------------------------------------------
-
-
 def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
     """Return the layers of a model with their names for messages."""
     names = [f"layer {i} of {name}" for i in range(len(layers))]

@@ -156,9 +156,6 @@ class Sums:
         return 2 * zeta / (n * (n - 1))
 
 
-# ---- tiles of Gram matrices, and features ----------------------------------------------------------------
-
-
 MEMORY = 2**28
 """Bytes of rows that stay centred for the tiles of their strip; if all layers take more, they are read
 for every tile."""

@@ -171,8 +171,6 @@ class Store:
             raise StoreError(f"{error}: {another_folder()}") from error
         self._rows_per_shard = rows_per_shard
 
-    # ---- embeddings ---------------------------------------------------------------------------------------
-
     def open(self, key: StoreKey) -> StoredEmbeddings | None:
         """Return the complete entry of a key, None if there is none.
 
@@ -323,8 +321,6 @@ class Store:
         path = self._result(kind, key)
         make_directory(path.parent)
         write_kept(path, {_RESULT: result}, root=self.root)
-
-    # ---- paths and locks ----------------------------------------------------------------------------------
 
     def _directory(self, fingerprint: str) -> Path:
         return inside(self.root, self.root / "embeddings" / fingerprint)

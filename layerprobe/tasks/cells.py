@@ -127,9 +127,6 @@ def check_left_out(logs: Sequence[TableLog], *, skip: Collection[str], item: str
     raise TaskError(f"{n} cannot be used: {listed}: fix or drop them, or skip them with {switches}")
 
 
-# ---- targets ---------------------------------------------------------------------------------------------
-
-
 # From narrow to wide; the first that holds all scores is the range.
 USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
 
@@ -230,9 +227,6 @@ def with_point(cell: str) -> str:
 def ungrouped(cell: str) -> str:
     """Return a number such as 1,234 without commas; other cells unchanged."""
     return cell.replace(",", "") if _GROUPED.fullmatch(cell.strip()) else cell
-
-
-# ---- labels ---------------------------------------------------------------------------------------------
 
 
 BINARY = {"0": "0", "1": "1", "false": "0", "true": "1"}

@@ -164,9 +164,6 @@ def _layers(group: LayerOutputs, view: ItemView, rows: NDArray[np.intp]) -> Laye
     )
 
 
-# ---- kinds whose items are texts or pairs with a target each --------------------------------------------
-
-
 def places_of(values: Any) -> Array:
     """Return the rank of each value, scaled to 0 to 100; equal values share the mean.
 

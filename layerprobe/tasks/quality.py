@@ -133,9 +133,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{1 if 0 < share < 0.1 else 0}f} %"
 
 
-# ---- texts to embed --------------------------------------------------------------------------------------
-
-
 def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
     """Return every distinct text, in order, from any input of `checked_texts`."""
     texts = checked_texts(texts)

@@ -208,9 +208,6 @@ def read_alike(grids: Mapping[str, Grid], format: Format, name: str) -> dict[str
     return {role: with_points(grid, format.decimal) for role, grid in grids.items()}
 
 
-# ---- columns ---------------------------------------------------------------------------------------------
-
-
 Columns = str | Sequence[str | int]
 
 # Lower case, without spaces, underscores and hyphens.

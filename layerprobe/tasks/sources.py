@@ -177,9 +177,6 @@ def _around(path: Path) -> tuple[str, str]:
     return before, after
 
 
-# ---- the Hub, and data in memory -------------------------------------------------------------------------
-
-
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
 
@@ -277,9 +274,6 @@ def split_grid(name: str, split: Any) -> Grid:
 
 Data: TypeAlias = "str | Path | Mapping[str, Any] | Sequence[Any] | pd.DataFrame | pa.Table | Dataset | DatasetDict"
 """Data: a file, a folder, the name of a data set, or a table, columns, rows or texts in memory."""
-
-
-# ---- in memory ----------------------------------------------------------------------------------------
 
 
 EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a mapping of columns, or a list of rows"

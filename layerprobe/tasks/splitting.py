@@ -163,9 +163,6 @@ def check_ratios(ratios: Sequence[float]) -> None:
         raise TaskError(f"expected positive split ratios, got {','.join(map(str, ratios))}")
 
 
-# ---- examples -> a task ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """A text or a pair of texts with its target, as in its source."""
@@ -327,9 +324,6 @@ def _examples(rows: Sequence[Example], number: Mapping[str, int], score_range: t
             float(number[row.label]) if score_range is None else scale(row.score, score_range) for row in rows
         ),
     )
-
-
-# ---- items in two splits ------------------------------------------------------------------------------
 
 
 logger = logging.getLogger(__name__)

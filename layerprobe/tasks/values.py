@@ -422,9 +422,6 @@ class TaskSettings:
             )
 
 
-# ---- in TOML files ------------------------------------------------------------------------------------
-
-
 def taken_task(keys: Keys, key: str = "source", *, named: str = "") -> TaskSettings:
     """Return the task of a table: its source under `key`, its other settings under further keys.
 

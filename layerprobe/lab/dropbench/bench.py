@@ -352,9 +352,6 @@ def read_like_predict(model: ModelCurves) -> ModelCurves:
 ROUNDING = 1e-9
 
 
-# ---- resampled models ----------------------------------------------------------------------------------------------
-
-
 def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
     """Return (draws, models): how often resampling clusters draws each model; no draws for a single cluster."""
     names = list(dict.fromkeys(clusters))
@@ -443,9 +440,6 @@ class Redraws:
             return Statistic(value=value, lower=None, upper=None)
         lower, upper = np.quantile(redrawn, ((1 - self.level) / 2, (1 + self.level) / 2))
         return Statistic(value=value, lower=float(lower), upper=float(upper))
-
-
-# ---- strategies ----------------------------------------------------------------------------------------------------
 
 
 def score_strategies(

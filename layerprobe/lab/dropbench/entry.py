@@ -184,9 +184,6 @@ def _rows(values: Iterable[Iterable[float]]) -> Matrix:
     return tuple(tuple(round(value, DECIMALS) for value in row) for row in values)
 
 
-# ---- errors over items, from the outputs of runs -------------------------------------------------------------------
-
-
 ItemOutputs = tuple[Array, float | None]
 """Outputs of one model for the items of a split, (items,) or (items, classes), and the threshold from which an
 example counts as class 1, if the kind has one; chosen on validation."""

@@ -277,9 +277,6 @@ def shown_strategies(budget: BudgetScores) -> list[Contestant]:
     return [strategy for strategy in budget.strategies if strategy.name not in hidden]
 
 
-# ---- tables: one row per strategy or rule ----------------------------------------------------------------------------
-
-
 def strategies_table(strategies: Sequence[Contestant]) -> Table:
     """Return the regret and cost of strategies."""
     return _scores_table(

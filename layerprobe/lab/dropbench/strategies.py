@@ -272,9 +272,6 @@ def _subsets(n: int, size: int) -> list[tuple[int, ...]]:
     return [tuple((first + step) % n for step in range(size)) for first in range(n if size < n else 1)]
 
 
-# ---- entries of other packages ---------------------------------------------------------------------------------------
-
-
 _LOOKED: tuple[Needs, ...] = get_args(Needs)
 """In ascending order; an entry needs the highest of what it reads."""
 

@@ -209,9 +209,6 @@ class Zoo:
             raise DataError(f"expected models with unique names, got {', '.join(twice[:3])}{more} more than once")
 
 
-# ---- drops and regrets -----------------------------------------------------------------------------------------------
-
-
 def truth(tuned: TunedLayers) -> Truth:
     """Return whether the last layer scores significantly lower than an earlier one, and from which layer on.
 
@@ -466,9 +463,6 @@ def effects_table(effects: Sequence[ObjectiveEffect], level: float) -> Table:
         title="Differences from the MLM twin: points, best layer less last layer",
         marks=tuple("chosen" if effect.difference and effect.difference.sign else None for effect in effects),
     )
-
-
-# ---- files ---------------------------------------------------------------------------------------------------------
 
 
 SHIPPED = Path(__file__).parent / "zoos"

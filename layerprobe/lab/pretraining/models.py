@@ -130,8 +130,6 @@ def with_detection_head(encoder: ElectraModel) -> Any:
     return model
 
 
-# ---- tokenizers -------------------------------------------------------------------------------------------
-
 _, UNK, CLS, SEP, _ = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 NORMALIZER = normalizers.BertNormalizer(lowercase=True)
 # Only the most frequent letters are known: texts from the web have thousands that occur once.

@@ -258,9 +258,6 @@ def prepare(
     return encoder, trainer, {"n_texts": len(rows), "n_held_out": len(held_out), "warnings": tuple(warnings)}
 
 
-# ---- adaptation of an existing model --------------------------------------------------------------------
-
-
 def adapt(
     model: ModelLike,
     texts: TextFile | Sequence[str],

@@ -333,9 +333,6 @@ class Pretraining(Shown):
         return Table(columns=(column("step"), *rates), title="Pretraining", charts=(chart,) if self.losses else ())
 
 
-# ---- adaptation: masked language modelling of an existing model ---------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptationProtocol:
     """How masked-language-model pretraining is continued; the defaults are those of arXiv 2402.13130."""
