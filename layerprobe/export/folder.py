@@ -217,7 +217,6 @@ TOLERANCE = 1e-5
 # Smallest mean cosine between embeddings in 8 bits and in float32 of an exported graph.
 LEAST = 0.9
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
-_CHECK = "run `layerprobe check` on it"
 _ADVICE = "choose another folder for the export"
 
 Verified = tuple[float, bool, tuple[Int8File, ...]]
@@ -378,7 +377,7 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
         after = _encoded(folder, layout) if layout.weights else _embeddings_of_folder(written, layout, written.probes)
     difference = float(np.abs(after - before).max())
     if not difference <= TOLERANCE:  # or NaN
-        advice = "expected mean, cls or last pooling for a mean of layers" if layout.weights else _CHECK
+        advice = "expected mean, cls or last pooling" if layout.weights else "run `layerprobe check` on it"
         raise ModelError(
             f"the exported layer {layer} of {expected.name} has other embeddings after reloading (difference "
             f"{difference:.1e}, allowed {TOLERANCE:.0e}): nothing was exported; {advice}"

@@ -230,10 +230,8 @@ def export_model(
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
-        if weights is not None:
-            mean = _shares(weights, encoder)
-            layer = len(mean) - 1
-        layer = one_layer(layer, count_blocks(encoder.model.config), of=checkpoint.label)
+        mean = () if weights is None else _shares(weights, encoder)
+        layer = one_layer(len(mean) - 1 if mean else layer, count_blocks(encoder.model.config), of=checkpoint.label)
         pooling = checkpoint.pooling
         max_length = checkpoint.max_length
         prompt = checkpoint.prompt
@@ -373,10 +371,9 @@ def _like_source(
     ]
     check_modules([base.rows[0]["type"], *of_others], name=name)
     changed = [option for option in ("max_length", "prompt") if getattr(options, option) is not None]
+    changed += ["layers"] * bool(layout.weights)
     if end_token:
         changed.append("end token")
-    if layout.weights:
-        changed.append("layers")
     if encoder.description.random_init is not None:
         changed.append("weights")
     if options.pooling not in (None, base.pooled):

@@ -91,28 +91,20 @@ class Board:
     """Influences by refitting single layers, if available, see `jackknife`."""
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def add(
-        self,
-        name: str,
-        layer: int | None,
-        width: int | None,
-        scored: Sequence[Mapping[str, float]],
-        psi: Array,
-        *,
-        again: Array | None = None,
-        note: str = "",
-    ) -> None:
-        """Add a layer, or the weighted sum: its metrics by folding, and influences of the items on the primary one."""
+    def add(self, name: str, layer: int | None, width: int | None, evaluated: Mapping[str, Any]) -> None:
+        """Add a layer, or the weighted sum, as `_probed` or `_summed` evaluated it."""
+        scored, psi, again = evaluated["scored"], evaluated["psi"], evaluated.get("again")
         metrics = {metric: float(np.mean([scores[metric] for scores in scored])) for metric in scored[0]}
         self.primary = next(iter(metrics))
         self.by_folding.append(np.array([scores[self.primary] for scores in scored]))
         self.psi.append(psi.astype(np.float32))
         if again is not None:
             self.again.append(again)
-        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=None, note=note)
-        probed = replace(probed, error=self.error(self.by_folding[-1], psi if again is None else again))
+        error, note = self.error(self.by_folding[-1], psi if again is None else again), evaluated.get("note", "")
+        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=error, note=note)
         if layer is None:
-            self.summed = probed
+            self.summed, pairs = probed, zip(self.layers, evaluated["weights"], strict=True)
+            self.layers = [replace(single, weight=weight) for single, weight in pairs]
         else:
             self.layers.append(probed)
 
@@ -144,9 +136,7 @@ class Board:
             low, high = score_ends(self.primary, value, error.standard_error, below * half, half)
         return replace(probed, error=replace(error, interval=(low, high)))
 
-    def result(
-        self, *, digest: str, last: int, notes: Sequence[str] = (), fits: Mapping[str, Fit] | None = None
-    ) -> Probing:
+    def result(self, *, digest: str, last: int, notes: Sequence[str], fits: Mapping[str, Fit]) -> Probing:
         """Return the layers compared with the best of them, and the weighted sum with its gain over single layers.
 
         `digest` identifies the items, see `ItemInfluences`; `last` is the number of the last layer given.
@@ -187,7 +177,7 @@ class Board:
             primary=self.primary,
             layers=tuple(layers),
             summed=summed,
-            fits=dict(fits or {}),
+            fits=dict(fits),
             candidates=tuple(numbers[index] for index in candidates),
             n_items=n,
             level=level,
@@ -297,14 +287,10 @@ def probe_layers(
 
     `about` has other fields of the result, among them earlier layers that are left out, with the reason.
     """
-    of_problem = {
-        "settings": replace(settings, folds=problem.n_folds, foldings=len(problem.foldings)),
-        "kind": problem.kind,
-        "method": METHODS[problem.kind],
-        "unit": UNITS[problem.kind],
-        "floors": problem.floors,
-    }
-    board = Board(links=problem.links, about={**of_problem, **about}, left_out=dict(about.get("left_out", {})))
+    of_problem = {"kind": problem.kind, "method": METHODS[problem.kind], "unit": UNITS[problem.kind]}
+    settings = replace(settings, folds=problem.n_folds, foldings=len(problem.foldings))
+    about = {"settings": settings, "floors": problem.floors, **of_problem, **about}
+    board = Board(links=problem.links, about=about, left_out=dict(about.get("left_out", {})))
     first, scored, fits = len(board.left_out), [], {}
     whole = len(layers) * (1 if summed is False or problem.kind in COSINES else 2) + 1
     places = [first + place if layer.number is None else layer.number for place, layer in enumerate(layers)]
@@ -315,7 +301,7 @@ def probe_layers(
             board.left_out[source.name] = f"it {broken}" if broken else str(done)
         else:
             on_one_scale, fits[source.name], evaluated = done
-            board.add(source.name, number, source.shape[1], **evaluated)
+            board.add(source.name, number, source.shape[1], evaluated)
             scored.append((*on_one_scale, source))
         report(f"probing {about['name']}", place + 1, whole)
     if not scored:
@@ -328,9 +314,8 @@ def probe_layers(
         if isinstance(done, DataError):  # the single layers have their scores
             board.left_out[name] = str(done)
         else:
-            fits[name], weights, evaluated = done
-            board.layers = [replace(layer, weight=weights[place]) for place, layer in enumerate(board.layers)]
-            board.add(name, None, scored[0][0].shape[1], **evaluated)
+            fits[name], evaluated = done
+            board.add(name, None, scored[0][0].shape[1], evaluated)
     return board.result(
         digest=digest([problem.kind, np.asarray(problem.targets).tolist()]),
         last=places[-1],
@@ -350,7 +335,7 @@ def _tried(function: Callable[..., Any], *values: Any, **settings: Any) -> Any:
 
 
 def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit | None, dict[str, Any]]:
-    """Return a scaled layer, a probe of all items, and the arguments of `Board.add`."""
+    """Return a scaled layer, a probe of all items, and what `Board.add` takes."""
     layer, scale = scaled(source, shifted=problem.kind not in COSINES)
     fitted = problem.outputs(layer)
     scored, psi = problem.evaluated(fitted)
@@ -362,8 +347,8 @@ def _probed(problem: Problem, source: Layer) -> tuple[tuple[Layer, Scale], Fit |
 
 def _summed(
     problem: Problem, scored: Sequence[tuple[Layer, Scale, Layer]], *, anyway: bool, mean: bool
-) -> tuple[Fit, list[float], dict[str, Any]]:
-    """Return a probe of the learned weighted sum or mean, its weights, and the arguments of `Board.add`.
+) -> tuple[Fit, dict[str, Any]]:
+    """Return a probe of the learned weighted sum or mean, and what `Board.add` takes.
 
     The layers are scaled; after their scales they come unscaled.
     """
@@ -389,7 +374,7 @@ def _summed(
     summed, weights, *rest = learn(np.arange(len(problem.targets)), [0, 0])
     fit = problem.fit(summed, fitted.usual_penalties)
     fit = fit.before(*rest) if mean else _side_by_side(fit, scales, weights, *rest)
-    return fit, weights.tolist(), {"scored": by_folding, "psi": psi, "note": note}
+    return fit, {"scored": by_folding, "psi": psi, "note": note, "weights": weights.tolist()}
 
 
 # ---- the learned weighted sum of layers ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from layerprobe.files.inputs import from_home, text_lines
 from layerprobe.metrics.names import split_title
 from layerprobe.names import nearest, some
 from layerprobe.probing.linear import FEATURES
-from layerprobe.probing.probes import SCORED_AS, Problem
+from layerprobe.probing.probes import SCORED_AS, Folds, Problem
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.scoring.probes import Probe
 from layerprobe.similarity.checks import as_array
@@ -46,7 +46,6 @@ LAYOUTS: tuple[tuple[TargetKind, tuple[str, ...]], ...] = (
     ("queries", ("query", "document")),
 )
 """Columns in files of pairs and queries."""
-Folds = NDArray[np.intp]
 
 
 def as_targets(
