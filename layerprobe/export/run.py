@@ -319,6 +319,10 @@ def export_model(
         difference, by_both, files = write_checkpoint(
             encoder, layer, out, layout=layout, card=text, overwrite=overwrite
         )
+    if mean:
+        notes.append(
+            "only sentence-transformers with torch averages layers: other servers and backends take the last one"
+        )
     if not encoder.padding_invariant:
         notes.append("padding changes the states: encode one text at a time, batch_size=1 in sentence-transformers")
     return ExportResult(
