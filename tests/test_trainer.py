@@ -272,12 +272,12 @@ def test_data_in_one_piece_are_scored_whole(task: Task, model: Any) -> None:
 # ---- changes, groups and items ------------------------------------------------------------------------
 
 
-def moved(model: Any) -> Any:
+def moved(model: Any, scale: float = 0.3) -> Any:
     """The model after noise on all weights, as after a step."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
-            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+            weight.add_(scale * torch.randn(weight.shape, generator=generator))
     return model
 
 
@@ -368,6 +368,16 @@ def test_items_add_up_to_the_scores(task: Task, model: Any, monkeypatch: pytest.
     assert "change" not in evaluator(model)  # other layers than before
 
 
+def test_a_change_is_as_certain_as_the_items_that_it_rests_on(task: Task, model: Any) -> None:
+    """With no item changed, as one of them; with all changed a little, by Student's interval of these changes."""
+    evaluator = LayerEvaluator(task, primary=2)
+    evaluator(model)
+    same, little = evaluator(model), evaluator(moved(model, 1e-3))
+    of_one = stats.t.ppf(0.975, 39) / 40
+    assert (same["change"], same["change_high"]) == (0, pytest.approx(of_one))
+    assert 0 < little["change_high"] - little["change"] < of_one / 2
+
+
 def test_intervals_are_those_of_the_metric_for_rare_classes(model: Any) -> None:
     """Macro F1; influences on accuracy would be 100 apart."""
     task, rare = toy_task_of("classification"), dict[str, Any]()
@@ -411,6 +421,24 @@ def test_intervals_hold_a_change_of_nothing(
             found = evaluator(model)
         held += found["change_low"] <= 0 <= found["change_high"]
     assert held / draws >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 1.0])
+def test_intervals_hold_a_change_of_few_queries(share: float) -> None:
+    """Of 50 queries, a share changes by 0.1 on average; the true change is that times the share."""
+    rng, n, draws, held, by_student = np.random.default_rng(0), 50, 1000, 0, 0
+    evaluator = LayerEvaluator(toy_task_of("sts", validation=n), split="validation")
+    evaluator._parts[""] = ([*range(n)], None)
+    reach = stats.t.ppf(0.975, n - 1) / math.sqrt(n)
+    for _ in range(draws):
+        changes = np.where(rng.random(n) < share, rng.normal(0.1, 0.2, n), 0)
+        mean = changes.mean()
+        found = evaluator._ends("change", 100 * mean, 100 * (changes - mean), "", difference=True)
+        held += found["change_low"] <= 0.1 * share <= found["change_high"]
+        by_student += abs(mean - 0.1 * share) <= reach * changes.std(ddof=1)
+    assert held / draws >= 0.93
+    assert (by_student / draws < 0.91) == (share <= 0.1)
 
 
 # ---- in training --------------------------------------------------------------------------------------
