@@ -1,7 +1,5 @@
 """Export a model or a fine-tuning run at a layer as a folder, and the result."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

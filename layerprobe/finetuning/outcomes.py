@@ -145,9 +145,6 @@ def run_items(task: Task, runs: Iterable[FineTuningRun]) -> RunItems:
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)
 
 
-# ---- scores by layer -------------------------------------------------------------------------------------
-
-
 FailureSign = Literal["one output", "loss", "untrained"]
 """one output: equal for all items; loss: not below its start; untrained: far below the model before training."""
 SPREAD, SPREAD_AT_FLOOR = 1e-4, 1e-2

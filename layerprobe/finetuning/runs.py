@@ -5,8 +5,6 @@ with the model they started from. While the run continues, it has its last epoch
 made; `tmft` trains it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -70,9 +68,6 @@ MESSAGE = "message"
 """Key of a failure's message, beside the versions of Python and the libraries: the same ones would fail again."""
 MODEL = "model"
 STARTED_FROM = "layerprobe.json"
-
-
-# ---- which runs ------------------------------------------------------------------------------------------
 
 
 def agreed(protocol: Protocol | None, checkpoint: Resolved) -> tuple[Protocol, Resolved]:
@@ -345,9 +340,6 @@ def runs_plan(
     for runs in sets:
         runs.keep_origin()
     return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit, whole=whole)
-
-
-# ---- the directory of a run ------------------------------------------------------------------------------
 
 
 def load_finished(directory: Path) -> Runs | None:

@@ -306,9 +306,6 @@ def _as_wide(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(wide)
 
 
-# ---- within memory ---------------------------------------------------------------------------------------
-
-
 class TokenLimit:
     """The largest number of tokens of a forward pass, padding included; halved when memory runs out.
 
@@ -442,9 +439,6 @@ def cached_gradients(groups: Groups, read: Read, loss: StepLoss, *, device: torc
 
 def _joined(parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [torch.cat(layer) for layer in zip(*parts, strict=True)]
-
-
-# ---- low-rank adapters -----------------------------------------------------------------------------------
 
 
 LINEAR = ("Linear", "Conv1D")

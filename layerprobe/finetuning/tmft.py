@@ -6,8 +6,6 @@ al., AISTATS 2015), one-shot search (Bender et al., ICML 2018), the sandwich rul
 embeddings, Li et al. 2024 (2402.14776) and `AdaptiveLayerLoss` of sentence-transformers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging
@@ -328,9 +326,6 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> LayerWei
     return drawn
 
 
-# ---- the epochs of an unfinished run ---------------------------------------------------------------------
-
-
 UNMOVED = 0.2
 """Range of validation scores, in points, below which the protocol's `patience` ends a run."""
 SAVE_AFTER = 30.0
@@ -445,8 +440,6 @@ class Epochs:
 
     def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
         return float(np.mean([score.metrics[self.primary] for k in layers if (score := scores[k]) is not None]))
-
-    # ---- to disk and back --------------------------------------------------------------------------------
 
     def _where(self) -> SavedEpoch:
         return SavedEpoch(

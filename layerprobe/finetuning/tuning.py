@@ -4,8 +4,6 @@ Finished runs are reused. The cost is counted in block-steps: a run at layer l c
 the last layer.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

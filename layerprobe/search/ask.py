@@ -3,8 +3,6 @@
 The state is one JSON file that several processes can share, such as the tasks of a job array.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -366,8 +364,6 @@ class LayerSearch:
         scored, waiting = sum(len(model.scores) for model in state.models), len(state.pending)
         where = "in memory" if self._path is None else str(self._path)
         return f"<LayerSearch: {where}, {scored} runs reported, {waiting} pending>"
-
-    # ---- the file ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _open(self, begun: SearchState | None = None) -> Iterator[SearchState]:

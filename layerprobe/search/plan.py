@@ -295,9 +295,6 @@ def _expected_maximum(means: Array, moves: Array) -> float:
     return float(means @ (ndtr(high) - ndtr(low)) + moves @ (density[0] - density[1]))
 
 
-# ---- the answer -----------------------------------------------------------------------------------------
-
-
 def answer(
     evidence: Evidence, settings: SearchSettings | None = None, decision: Decision | None = None
 ) -> SearchAnswer:

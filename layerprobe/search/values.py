@@ -325,8 +325,6 @@ class SearchAnswer(Shown):
         """Cost as a share of the full sweep."""
         return self.spent / self.full_sweep
 
-    # ---- as a table -------------------------------------------------------------------------------------
-
     def flag(self, layer: int) -> str:
         """Return the flag of a layer: keep or best guess, will do, may be best, whole model, drop; or empty."""
         if self.spoilt:
@@ -407,8 +405,6 @@ class SearchAnswer(Shown):
     def charts(self) -> tuple[Chart, ...]:
         """Charts of gains over the whole model, if known, and of expected scores."""
         return (GAIN_CHART, EXPECTED_CHART) if self.gains else (EXPECTED_CHART,)
-
-    # ---- the conclusion ---------------------------------------------------------------------------------
 
     @property
     def verdict(self) -> Verdict:

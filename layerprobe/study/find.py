@@ -3,8 +3,6 @@
 `LayerSearch` chooses the next run and interprets the scores; a `ModelSearch` makes the runs of its model.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -315,9 +313,6 @@ def _finding_among(
     sources = {name: one.item_source for name, one in zip(result.labels, answers, strict=True)}
     source = joined(sources, result.labels[place]) if all(sources.values()) else None
     return replace(result, item_source=source)
-
-
-# ---- estimated cost -------------------------------------------------------------------------------------
 
 
 def plan_find(

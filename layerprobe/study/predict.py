@@ -3,8 +3,6 @@
 The command line, pages and notebooks call `predict`; `find` applies the same rule to its own readings.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Mapping, Sequence
