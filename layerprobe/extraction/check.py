@@ -35,7 +35,7 @@ from layerprobe.errors import option
 from layerprobe.files.images import caption_texts, prompted
 from layerprobe.names import counted
 from layerprobe.results.conclusion import Check as Remark
-from layerprobe.results.conclusion import Conclusion, Fact, Verdict
+from layerprobe.results.conclusion import Conclusion, Fact, Verdict, counts
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of
 from layerprobe.rng import without_autocast
@@ -43,20 +43,13 @@ from layerprobe.tasks.quality import MANY_TOKENS, DataQuality
 
 LOOKED_AT = 2000
 """Most texts to examine; more are sampled at equal distances."""
-
-
 WORDS = 200
 """Most different words that are read one by one."""
-
 FEWEST_WORDS = 5
-
 MOST_TOKENS = 1_000_000
 """Largest vocabulary of words; beyond it are all characters of Unicode, as in CANINE."""
-
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-
 _WORD = re.compile(r"[^\W\d_]{4,}")
-
 _MARKS = re.compile(r"^(##|[▁Ġ ])|</w>$")
 """Marks on tokens of a vocabulary besides letters."""
 
@@ -216,13 +209,10 @@ class Diagnosis(Shown):
     def conclusion(self) -> Conclusion:
         """Whether layerprobe can trust the model, with the failed checks."""
         results, model = [check.result for check in self.checks], self.model
-        counts = {"passed": results.count("ok"), "warned": results.count("warning"), "failed": results.count("FAILED")}
-        facts = {name: Fact(value=count, unit="count") for name, count in counts.items() if count}
+        passed, warned, failed = (results.count(result) or None for result in ("ok", "warning", "FAILED"))
+        facts = counts(passed=passed, warned=warned, failed=failed)
         facts["parameters"] = Fact(value=model.parameters[-1], unit="parameters")
-        facts |= {
-            "blocks": Fact(value=model.n_blocks, unit="count"),
-            "features": Fact(value=model.hidden_size, unit="count"),
-        }
+        facts |= counts(blocks=model.n_blocks, features=model.hidden_size)
         backends: tuple[Remark, ...] = ()
         if self.backends is not None:
             chosen = {"option": option("backend", "auto"), "chosen": self.backends.chosen, "why": self.backends.reason}
@@ -246,8 +236,7 @@ class Diagnosis(Shown):
     @property
     def details(self) -> tuple[Table, ...]:
         """Tables of backends and of data, if any."""
-        backends = () if self.backends is None else (self.backends.table,)
-        return (*backends, *(() if self.data is None else (self.data.table,)))
+        return tuple(part.table for part in (self.backends, self.data) if part is not None)
 
     @property
     def sources(self) -> dict[str, str]:
