@@ -138,36 +138,18 @@ def find(
         further = search.seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
     protocol = patient(o.make_protocol(model, tuning))
     call.data(checkpoints, task)
-    planned = plan_find(
-        checkpoints,
-        task,
-        tolerance=search.tolerance,
-        budget=search.budget,
-        seeds=search.seeds,
-        cross_validation=cross_validation,
-        against_last=against_last,
-        final=final,
-        protocol=protocol,
-        goes_on=not dry_run,
-        further=further,
-    )
-    call.estimate(planned, dry_run=dry_run)
+    about: dict[str, Any] = {
+        "tolerance": search.tolerance,
+        "budget": search.budget,
+        "seeds": search.seeds,
+        "cross_validation": cross_validation,
+        "against_last": against_last,
+        "final": final,
+        "protocol": protocol,
+    }
+    call.estimate(plan_find(checkpoints, task, **about, goes_on=not dry_run, further=further), dry_run=dry_run)
     with part(start=0, share=1, whole=1 if other_blocks is None else 2):
-        finding = lp.find(
-            checkpoints,
-            task,
-            reference=references,
-            tolerance=search.tolerance,
-            budget=search.budget,
-            seeds=search.seeds,
-            cross_validation=cross_validation,
-            against_last=against_last,
-            final=final,
-            protocol=protocol,
-            save_models=save_models,
-            jobs=jobs,
-            ray=ray,
-        )
+        finding = lp.find(checkpoints, task, **about, reference=references, save_models=save_models, jobs=jobs, ray=ray)
     beside: list[TuningResult] = []
     notes: list[str] = []
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
