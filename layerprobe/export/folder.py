@@ -16,7 +16,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from layerprobe.encoders.architecture import count_blocks, place_like, pooler_option
@@ -506,18 +506,14 @@ def _embeddings_of_folder(
             if written.modality == "image":
                 images = [item.read() for item in texts if isinstance(item, ImageItem)]
                 states = written.model(**written.tokenizer(images=images, return_tensors="pt")).last_hidden_state
-                embeddings.append(_pool_by_card(states, layout))
+                patches = states[:, layout.n_extra :]
+                by_card = {"cls": states[:, 0], "mean": patches.mean(1), "max": patches.amax(1)}
+                embeddings.append(by_card[layout.pooling])
                 continue
             batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
             states = written.model(**batch).last_hidden_state if graph is None else torch.from_numpy(graph.run(batch))
         embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
     return torch.cat(embeddings).numpy()
-
-
-def _pool_by_card(states: Tensor, layout: Layout) -> Tensor:
-    """Return the embeddings of images from (image, token, feature) states by the code on the card."""
-    patches = states[:, layout.n_extra :]
-    return states[:, 0] if layout.pooling == "cls" else patches.mean(1) if layout.pooling == "mean" else patches.amax(1)
 
 
 def _batches(encoder: Encoder, probes: Sequence[str]) -> Iterator[list[int]]:
