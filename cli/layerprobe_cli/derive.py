@@ -12,12 +12,11 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import pkgutil
 import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -227,11 +226,6 @@ def _arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in texts}
 
 
-def complete(names: str) -> Callable[[str], list[str]]:
-    """Return a completion function for names: the `module:attribute` of them, or of a function that lists them."""
-
-    def completed(incomplete: str) -> list[str]:
-        listed = pkgutil.resolve_name(names)
-        return [name for name in (listed() if callable(listed) else listed) if name.startswith(incomplete)]
-
-    return completed
+def complete(listed: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion function for the names that a function lists, which may import them."""
+    return lambda incomplete: [name for name in listed() if name.startswith(incomplete)]

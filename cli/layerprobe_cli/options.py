@@ -25,6 +25,7 @@ from layerprobe.files.inputs import DATA, FASTA, similar_file
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.derive import Group, complete, field_text, option, usage
 
@@ -74,7 +75,7 @@ def model_group(fields: Sequence[str], argument: Any = None) -> Group:
     backend = typer.Option(
         metavar=f"[{'|'.join(backend_names())}]",
         callback=checked(check_installed),
-        autocompletion=complete("layerprobe.encoders.backends:backend_names"),
+        autocompletion=complete(backend_names),
     )
     return Group(
         "Model",
@@ -223,7 +224,7 @@ def _data_group(make: Callable[..., Any], *, several: bool = False, **further: A
     source = typer.Option("--task", "-t", help=_SEVERAL if several else None)
     kind = typer.Option(
         metavar="KIND",
-        autocompletion=complete("layerprobe.tasks.kind:KINDS"),
+        autocompletion=complete(lambda: KINDS),
         help="Kind of task. One of {names}; sts is how similar texts are. By default detected.",
     )
     return Group(
@@ -551,6 +552,12 @@ def _check_rule(name: str) -> None:
     rule_curves(name)
 
 
+def _rule_names() -> tuple[str, ...]:
+    from layerprobe.prediction.rules import rule_names
+
+    return tuple(rule_names())
+
+
 NumberOfTexts = Annotated[
     Any,
     option(
@@ -568,7 +575,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=checked(_check_rule),
-        autocompletion=complete("layerprobe.prediction.rules:rule_names"),
+        autocompletion=complete(_rule_names),
         metavar="NAME",
         help="Rule that predicts a drop; `layerprobe lab bench --tuned` lists all.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -156,14 +156,19 @@ Compared = Annotated[
 ]
 
 
+def _measure_names() -> Iterable[str]:
+    from layerprobe.similarity.values import MEASURES
+
+    return MEASURES
+
+
 def compare(
     call: PageCall,
     model: Compared,
     models_and_data: o.TextSourceOfModels,
     similarity: o.Similarity,
     measure: Annotated[
-        list[str] | None,
-        option("Comparison", metavar="NAME", autocompletion=complete("layerprobe.similarity.values:MEASURES")),
+        list[str] | None, option("Comparison", metavar="NAME", autocompletion=complete(_measure_names))
     ] = None,
     neighbours: Annotated[int | None, option("Comparison", min=1)] = None,
     reference_random_init: o.ReferenceSeed = None,

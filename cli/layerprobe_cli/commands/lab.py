@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from layerprobe.checks import LEVEL, check_seeds
-from layerprobe.lab.pretraining.values import SIZES, AdaptationProtocol, EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import OBJECTIVES, SIZES, AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import Group, complete, option
 from layerprobe_cli.shell import Call, Done, PageCall, new_folder
@@ -187,10 +188,7 @@ Shape = Annotated[
 
 
 _OBJECTIVE = option(
-    "",
-    metavar="NAME",
-    autocompletion=complete("layerprobe.lab.pretraining.values:OBJECTIVES"),
-    help="What the encoder is trained for: {names}.",
+    "", metavar="NAME", autocompletion=complete(lambda: OBJECTIVES), help="What the encoder is trained for: {names}."
 )
 Training = Annotated[
     PretrainingProtocol,
@@ -269,11 +267,15 @@ def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["languag
     return load_corpus(corpus, columns=column)
 
 
+def _experiment_names() -> Iterable[str]:
+    from layerprobe.lab.reproduction import experiments
+
+    return experiments()
+
+
 def reproduce(
     call: Call,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", autocompletion=complete("layerprobe.lab.reproduction:experiments"))
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete(_experiment_names))],
     dry_run: bool = False,
     seeds: o.Seeds = "5",
     models: Annotated[str | None, typer.Option(metavar="ID[=OTHER],...")] = None,
