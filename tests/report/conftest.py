@@ -280,7 +280,7 @@ def _cost(layer: int, length: int, size: int, speed: float) -> Cost:
 def rows(
     model: str, task: str, scores: dict[int, tuple[float, ...]], failed: tuple[int, int] | None = None
 ) -> list[FineTuningRun]:
-    about = {"model": model, "task": task, "seconds": 1.0}
+    about: dict[str, Any] = {"model": model, "task": task, "seconds": 1.0}
     made = [
         dataclasses.replace(tuned_run(layer, seed, 1000 * (layer + 1), score), test={"spearman": score}, **about)
         for layer, by_seed in scores.items()
