@@ -7,7 +7,7 @@ import contextlib
 import copy
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -190,15 +190,14 @@ def float32_attention(model: PreTrainedModel, *, plain: bool = False) -> Iterato
 
 
 @torch.inference_mode()
-def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: Batch) -> bool:
-    """Return whether every text has the same last states alone as in the padded batch."""
-    states = model(**read_by_model(together)).last_hidden_state
-    for row, batch in enumerate(alone):
-        single = model(**read_by_model(batch)).last_hidden_state[0]
-        padded = states[row][together["attention_mask"][row].bool()]
-        if difference(padded, single) > PADDING_TOLERANCE:
-            return False
-    return True
+def is_padding_invariant(layers: Callable[[Batch], Iterable[Tensor]], alone: list[Batch], together: Batch) -> bool:
+    """Return whether every text has the same states at all layers, (text, token, feature), alone as in the batch."""
+    states, masks = [*layers(together)], together["attention_mask"].bool()
+    return not any(
+        difference(padded[row][masks[row]], single[0]) > PADDING_TOLERANCE
+        for row, batch in enumerate(alone)
+        for padded, single in zip(states, layers(batch), strict=True)
+    )
 
 
 # ---- truncation ------------------------------------------------------------------------------------------

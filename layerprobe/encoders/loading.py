@@ -45,7 +45,6 @@ from layerprobe.encoders.batching import (
 )
 from layerprobe.encoders.device import DTYPES, LIBRARIES, computed_on, dtype_name, resolve_device
 from layerprobe.encoders.encoder import (
-    PADDING_TOLERANCE,
     PROBE_TEXTS,
     Encoder,
     TruncatedEncoder,
@@ -132,7 +131,8 @@ def load_encoder(source: ModelLike, *, device: str | None = None, share: bool = 
         model(**read_by_model(alone[0]))  # a short text changes the attention of BigBird for good
     stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
     with model_errors(checkpoint.label, "a forward pass"):
-        padding_invariant = is_padding_invariant(model, alone, together)
+        last = lambda batch: [model(**read_by_model(batch)).last_hidden_state]  # noqa: E731
+        padding_invariant = is_padding_invariant(last, alone, together)
     with torch.inference_mode():
         states = stack.states(model, collate(probe, [0], place), name=checkpoint.label, raw=norm == "raw")
         width = next(states).shape[-1]
@@ -357,7 +357,7 @@ def look_inside(encoder: Encoder) -> str:
     rows, texts = [0, int(encoder.padding_invariant)], encoder.tokenize(encoder.probes[:2], max_length=16)
     batch, *alone = (collate(texts, chosen, encoder.device) for chosen in (rows, *([row] for row in rows)))
     with float32_attention(encoder.model), contextlib.ExitStack() as hooks:
-        others = [[*encoder.layer_states(one)] for one in alone]
+        alike = is_padding_invariant(encoder.layer_states, alone, batch)
         for block in set(encoder.model.get_submodule(encoder.stack.blocks or "").children()):
             hooks.enter_context(block.register_forward_hook(leave, with_kwargs=True))
         layers = [*encoder.layer_states(batch)]
@@ -365,11 +365,7 @@ def look_inside(encoder: Encoder) -> str:
         return "its blocks do not hand their outputs on"
     if len({layer.shape for layer in layers}) > 1:
         return "its layers have unequal shapes"
-    for row, mask in enumerate(batch["attention_mask"].bool()):
-        pairs = zip(layers, others[row], strict=True)
-        if any(difference(layer[row][mask], other[0]) > PADDING_TOLERANCE for layer, other in pairs):
-            return "a text has other states in a batch than alone"
-    return ""
+    return "" if alike else "a text has other states in a batch than alone"
 
 
 def as_read(encoder: Encoder, reason: str) -> Encoder:

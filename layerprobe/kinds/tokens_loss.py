@@ -241,7 +241,16 @@ def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScore
     options = checkpoint.asked
     train, scored = (cast(TaggedSentences, task.split(part)).prompted(checkpoint.prompt) for part in ("train", split))
     encoder, reason = first_use(checkpoint, cut=False)
-    store, key = Store(options.cache_dir), _key(checkpoint, task, split, read=bool(reason))
+    settings = [
+        checkpoint.max_length or 0,
+        options.norm,
+        options.attn,
+        checkpoint.computed_on,
+        *["read"] * bool(reason),
+    ]
+    version, of_task = [WORD_PROBE_VERSION, LOGISTIC.version, WORDS], [task.digest, split]
+    key = digest({"versions": version, **checkpoint.store_identity, "task": of_task, "options": settings})
+    store = Store(options.cache_dir)
     if (stored := kept_scores(store, KEPT, key)) is not None:
         return stored
     encoder = encoder or load(checkpoint, cut=False)
@@ -258,24 +267,6 @@ def score_words(checkpoint: Resolved, task: Task, *, split: Split) -> LayerScore
 
 Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 """(width, classes) weights and (classes,) biases by layer."""
-
-
-def _key(checkpoint: Resolved, task: Task, split: Split, *, read: bool) -> str:
-    options = checkpoint.asked
-    return digest(
-        {
-            "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
-            **checkpoint.store_identity,
-            "task": [task.digest, split],
-            "options": [
-                checkpoint.max_length or 0,
-                options.norm,
-                options.attn,
-                checkpoint.computed_on,
-                *["read"] * read,
-            ],
-        }
-    )
 
 
 def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Model, split: str) -> TokenizedWords:

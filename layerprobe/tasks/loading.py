@@ -308,8 +308,8 @@ def load_texts(
     Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
     Args:
-        source: A TXT file with one text per line, a FASTA file, a table as in `load_task`, the hub id of a data set,
-            whose train split is used, or a list or Series of texts.
+        source: A TXT file with one text per line or a FASTA file, also with .gz, a table as in `load_task`, the hub id
+            of a data set, whose train split is used, or a list or Series of texts.
         columns: The text columns of a table: names, or indices from 0 for a file without a header. By default usual
             names are recognised; a table of sentence pairs gives both sentences, pair by pair. Of a table of two or
             three columns without header, the last one is left out, as a score or label.
@@ -349,12 +349,11 @@ def load_texts(
         grids = grids_of(source, title) if file is None else hub_grids(str(source))
         grid = read_alike(grids, format, title)["train"]
     else:
-        fasta = file.name.lower().endswith(FASTA)
-        check_file(file, [file.suffix.lower()] if fasta else ())
-        lines = fasta or file.suffix.lower() == ".txt"
+        lines = file.name.lower().endswith((".txt", ".txt.gz", *FASTA))
+        check_file(file, [file.suffix.lower()] if lines else ())
         if lines and groups is not None:
             raise TaskError(f"{file} has lines but no columns: for groups, use a CSV, TSV, JSONL or Parquet file")
-        if lines and columns is None:
+        if lines and (columns is None or file.suffix.lower() == ".gz"):
             return texts_of_lines(file, format, skip_empty=skip_empty, name=title)
         grid = read_grid(file, format)
     grid, indices = text_columns(grid, columns, [] if groups is None else [groups])
@@ -445,14 +444,10 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")
-    files = []
-    for path in paths:
-        if Path(path).suffix.lower() != ".gz" or str(path).lower().endswith(FASTA):
-            files.append(load_texts(path, columns=columns, format=format, skip_empty=True))
-        elif str(path).lower().endswith(".txt.gz"):
-            files.append(texts_of_lines(path, format, skip_empty=True))
-        else:
+    for path in map(str, paths):
+        if path.lower().endswith(".gz") and not path.lower().endswith((".txt.gz", *FASTA)):
             raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
+    files = [load_texts(path, columns=columns, format=format, skip_empty=True) for path in paths]
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),
