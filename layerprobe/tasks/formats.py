@@ -108,7 +108,7 @@ def find_encoding(path: Path) -> str:
                 return mark
             if line.isascii():
                 continue
-            whole = whole and _is_utf8(line)
+            whole = whole and line.decode(errors="ignore").encode() == line
             if len(sample) < _SAMPLE:
                 sample += line[:_SAMPLE]
             elif not whole:
@@ -125,14 +125,6 @@ def find_encoding(path: Path) -> str:
         return "utf-8"
     # bytes without text in ISO 8859 are typographic signs in Windows, so that name is better if both read the same
     return "cp1252" if sample.decode("cp1252", "replace") == sample.decode(name, "replace") else name
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_damaged_utf8(data: bytes) -> bool:
