@@ -120,7 +120,7 @@ def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monke
 
 
 def test_raw_layers_have_the_key_of_any_model(refused: str, tmp_path: Path) -> None:
-    options = {"device": "cpu", "cache_dir": tmp_path}
+    options: dict[str, Any] = {"device": "cpu", "cache_dir": tmp_path}
     raw, read = (lp.extract(given(refused, Model(norm=norm, **options)), TEXTS) for norm in ("raw", "final"))
     assert [one.stored.manifest.key.norm for one in (raw, read)] == ["raw", "read"]
     np.testing.assert_array_equal(raw[:, :-1], read[:, :-1])
