@@ -166,13 +166,12 @@ def found(
         for layer, seed in tuned
         for score in (round(curve[layer] + 0.3 * math.sin(7 * layer + 3 * seed), 2),)
     ]
-    scores = tuple(
-        Score(layer=made.run.layer, seed=made.run.seed, value=made.run.validation["spearman"]) for made in runs
-    )
+    trained = [made.run for made in runs if made.run is not None]
+    scores = tuple(Score(layer=run.layer, seed=run.seed, value=run.validation["spearman"]) for run in trained)
     answered = answer(Evidence(n_blocks=last, scores=scores, n_items=1500), SearchSettings(tolerance=tolerance))
     by_layer: dict[int, list[FineTuningRun]] = {}
-    for made in runs:
-        by_layer.setdefault(made.run.layer, []).append(made.run)
+    for run in trained:
+        by_layer.setdefault(run.layer, []).append(run)
     difference = Interval(
         value=7.5,
         standard_error=1.0,
