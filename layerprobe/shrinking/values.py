@@ -382,7 +382,7 @@ class Shrunk(Shown):
     @property
     def fastest_int8(self) -> str | None:
         """The smaller model's fastest backend, if that has weights and activations in 8 bits."""
-        tokens = self._tokens and self._tokens[0]
+        tokens = self.vocabulary and self.vocabulary.kept
         timed = [
             (way.milliseconds, way.run_by)
             for way in self.front
@@ -396,10 +396,6 @@ class Shrunk(Shown):
         """Whether it needs no training: it has all blocks, and all tokens of the texts."""
         lacks_none = self.vocabulary is not None and not self.vocabulary.missing
         return lacks_none and len(self.smaller.blocks) == self.model.n_blocks
-
-    @property
-    def _tokens(self) -> tuple[int, int] | None:
-        return None if self.vocabulary is None else self.vocabulary.tokens
 
     @property
     def conclusion(self) -> Conclusion:
@@ -547,7 +543,8 @@ class Shrunk(Shown):
     @property
     def sizes(self) -> Table:
         """One row per trained size, and one for the whole model."""
-        column, whole, tokens = columns_of((*self.tried, None)), self.model, self._tokens
+        column, whole, vocabulary = columns_of((*self.tried, None)), self.model, self.vocabulary
+        tokens = [] if vocabulary is None else [*[vocabulary.kept] * len(self.tried), vocabulary.whole]
         before = {removal.kept: removal.agreement for removal in self.removals}
 
         def scores(name: str, title: str, split: str) -> tuple[Column, ...]:
@@ -562,7 +559,7 @@ class Shrunk(Shown):
         return Table(
             columns=(
                 Column("blocks", [*(size.blocks for size in self.tried), tuple(range(1, whole.n_blocks + 1))]),
-                *([Column("tokens", [*[tokens[0]] * len(self.tried), tokens[1]], form=",")] if tokens else []),
+                *([Column("tokens", tokens, form=",")] if tokens else []),
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
                 column("speed", form=".1f", meaning="Speed-up over the whole model, median over rounds."),
                 column("speed_range", title="range", form=".1f", interval=True),
