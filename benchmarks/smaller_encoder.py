@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 from machine import describe
-from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
@@ -32,7 +31,7 @@ from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
 from layerprobe.finetuning.runs import MODEL
 from layerprobe.metrics.scores import cosine_scores
-from layerprobe.shrinking.points_lost import ScoredOutputs, failing
+from layerprobe.shrinking.points_lost import Compared, ScoredOutputs
 from layerprobe.shrinking.run import shrink
 from layerprobe.shrinking.teacher import embedder, tokenized
 from layerprobe.shrinking.values import TRAINING, PointsLost, ShrinkSettings, Shrunk
@@ -98,42 +97,42 @@ def scored(model: SharedModel, task: Task) -> ScoredOutputs:
     return evaluate_outputs(task.kind, cosines, task.test.gold), item_influences(task.kind, cosines, task.test.gold)
 
 
+def numbered_apart(tasks: Sequence[Task]) -> Links:
+    """Return the links between the items of all test sets: none between items of different ones."""
+    first, sides = 0, []
+    for task in tasks:
+        links = links_of(task.test)
+        alone = tuple(np.arange(len(task.test)) + len(task.test) * i for i in range(len(task.test.sides)))
+        numbers = [side + first for side in (alone if links is None else links.sides)]
+        first = 1 + max(int(side.max()) for side in numbers)
+        sides.append(numbers)
+    return Links(sides=tuple(np.concatenate(side) for side in zip(*sides, strict=True)))
+
+
 def lost_together(whole: Model, small: Shrunk, tasks: Sequence[Task]) -> PointsLost:
     """Return the mean over test sets of the points lost; its error is over the items of each set and over seeds."""
     resolved = resolve(whole)
     read = resolved.with_options(pooling="mean", max_length=resolved.max_length or DEFAULT_MAX_LENGTH)
-    models = [SharedModel(read)] + [
-        SharedModel(resolve(Model(str(Path(folder) / MODEL), end_token=False).like(read.settled)))
-        for folder in small.tried[small.chosen].folders
-    ]
-    values, influences, sides, failures, scores = [], [], [], [], []
-    total = sum(len(task.test) for task in tasks)
+    folders = [str(Path(folder) / MODEL) for folder in small.tried[small.chosen].folders]
+    models = [SharedModel(resolve(Model(folder, end_token=False).like(read.settled))) for folder in folders]
+    total, metric = sum(len(task.test) for task in tasks), tasks[0].primary
+    scores, influences, failures = [], [], []
     for task in tasks:
-        of_whole, *of_small = [scored(model, task) for model in models]
-        n, primary = len(task.test), task.primary
-        scores.append([one.metrics[primary] for one, _ in (of_whole, *of_small)])
-        values.append([scores[-1][0] - score for score in scores[-1][1:]])
-        differences = np.stack([of_whole[1] - one for _, one in of_small])
-        influences.append(differences * total / (len(tasks) * n))
-        failures.append(failing([of_whole] * len(of_small), of_small, task, "test") / len(tasks))
-        links = links_of(task.test)
-        own = [np.arange(n) + n * i for i in range(len(task.test.sides))]
-        numbers: Sequence[NDArray[np.intp]] = own if links is None else links.sides
-        start = 1 + max((int(side.max()) for of_set in sides for side in of_set), default=-1)
-        sides.append([side + start for side in numbers])
-    links = Links(sides=tuple(np.concatenate(side) for side in zip(*sides, strict=True)))
+        outputs = [scored(model, task) for model in (SharedModel(read), *models)]
+        scores.append([evaluation.metrics[metric] for evaluation, _ in outputs])
+        losses = np.stack([outputs[0][1] - of_items for _, of_items in outputs[1:]])
+        # the mean over all items is then the mean over sets of the means over the items of each
+        influences.append(losses * total / (len(tasks) * len(task.test)))
+        compared = Compared(whole=SharedModel(read), task=task, tuning=None, margin=small.within)
+        failures.append(compared._failure(scores[-1][0], losses.mean(axis=0), "test") / len(tasks))
     mean = np.mean(scores, axis=0)
+    values = (mean[0] - mean[1:]).tolist()
+    links = numbered_apart(tasks)
     return PointsLost(
-        metric=tasks[0].primary,
+        metric=metric,
         whole=(float(mean[0]),),
         small=tuple(map(float, mean[1:])),
-        error=crossed(
-            list(map(float, np.mean(values, axis=0))),
-            np.concatenate(influences, axis=1),
-            links=links,
-            level=LEVEL,
-            metric=tasks[0].primary,
-        ),
+        error=crossed(values, np.concatenate(influences, axis=1), links=links, level=LEVEL, metric=metric),
         margin=small.within,
         failure=max(failures),
     )
