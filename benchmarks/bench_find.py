@@ -79,14 +79,15 @@ def theirs(model: str, task: Task, protocol: lp.Protocol, layers: Sequence[int] 
     steps = protocol.epochs * -(-len(train) // protocol.batch_size)
     settings = arguments_of(protocol, steps)
     del settings["max_steps"]
-    depth = len(SentenceTransformer(model, device="cpu")[0].auto_model.encoder.layer)
+    whole: Any = SentenceTransformer(model, device="cpu")[0].auto_model
+    depth = whole.config.num_hidden_layers
     best: tuple[float, SentenceTransformer | None] = (-1.0, None)
     for layer in range(depth + 1) if layers is None else layers:
         now = clock(torch.get_num_threads())
         start = now()
         truncated = SentenceTransformer(model, device="cpu")
         truncated.max_seq_length = protocol.max_length
-        transformer = truncated[0].auto_model
+        transformer: Any = truncated[0].auto_model
         transformer.encoder.layer = transformer.encoder.layer[:layer]
         transformer.config.num_hidden_layers = layer
         trainer = SentenceTransformerTrainer(
