@@ -57,7 +57,7 @@ def test_texts_that_are_in_the_store_are_not_embedded_again(tmp_path: Path, monk
     some, every = Extraction.of(here, TEXTS[:50]), Extraction.of(elsewhere, TEXTS).embed()
     some.embed()
     sizes = []
-    monkeypatch.setattr(embed, "_tokenize", lambda *args, of=embed._tokenize: sizes.append(len(args[1])) or of(*args))
+    monkeypatch.setattr(embed, "tokens_of", lambda *args, of=embed.tokens_of: sizes.append(len(args[1])) or of(*args))
     both = Extraction.of(here, TEXTS).of_texts(TEXTS, earlier=(some.texts,)).embed()
     assert sizes == [len(TEXTS), len(TEXTS) - 50]
     for layer in range(every.n_layers):

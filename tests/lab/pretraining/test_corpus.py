@@ -106,7 +106,7 @@ def test_files_that_are_no_compressed_texts(tmp_path: Path, name: str, data: byt
 def test_no_files_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least one file"):
         load_corpus([])
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="does not exist"):
         load_corpus([tmp_path / "none.txt.gz"])
 
 
