@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from machine import describe
+from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
@@ -31,13 +32,14 @@ from layerprobe.encoders.loading import SharedModel
 from layerprobe.encoders.model import Model
 from layerprobe.finetuning.runs import MODEL
 from layerprobe.metrics.scores import cosine_scores
-from layerprobe.shrinking.points_lost import Compared, ScoredOutputs
+from layerprobe.shrinking.points_lost import ScoredOutputs
 from layerprobe.shrinking.run import shrink
 from layerprobe.shrinking.teacher import embedder, tokenized
 from layerprobe.shrinking.values import TRAINING, PointsLost, ShrinkSettings, Shrunk
 from layerprobe.stats.crossed import Links, crossed
 from layerprobe.tasks.cells import plain
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences, links_of
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
 
@@ -89,12 +91,16 @@ def training_texts(tasks: dict[str, Task], corpus: Path, more: int) -> list[str]
 
 def scored(model: SharedModel, task: Task) -> ScoredOutputs:
     """Return the score of a model's cosines on the test split, and each item's influence on it."""
-    texts = task.texts("test")
-    row = {text: i for i, text in enumerate(texts)}
-    embeddings = embedder(model)(tokenized(model, texts))
-    first, second = (embeddings[[row[text] for text in side]] for side in task.test.sides)
-    cosines = cosine_scores(first, second)
-    return evaluate_outputs(task.kind, cosines, task.test.gold), item_influences(task.kind, cosines, task.test.gold)
+    threshold = None
+    for split in ("validation", "test") if KINDS[task.kind].threshold else ("test",):
+        texts, items = task.texts(split), task.split(split)
+        row = {text: i for i, text in enumerate(texts)}
+        embeddings = embedder(model)(tokenized(model, texts))
+        cosines = cosine_scores(*(embeddings[[row[text] for text in side]] for side in items.sides))
+        evaluation = evaluate_outputs(task.kind, cosines, items.gold, threshold=threshold)
+        threshold = evaluation.threshold
+    influences = item_influences(task.kind, cosines, items.gold, metric=task.primary, threshold=threshold)
+    return evaluation, influences
 
 
 def numbered_apart(tasks: Sequence[Task]) -> Links:
@@ -109,23 +115,29 @@ def numbered_apart(tasks: Sequence[Task]) -> Links:
     return Links(sides=tuple(np.concatenate(side) for side in zip(*sides, strict=True)))
 
 
-def lost_together(whole: Model, small: Shrunk, tasks: Sequence[Task]) -> PointsLost:
-    """Return the mean over test sets of the points lost; its error is over the items of each set and over seeds."""
+def models_of(whole: Model, small: Shrunk) -> list[SharedModel]:
+    """Return the whole model and the smaller one of each seed, which read and pool alike."""
     resolved = resolve(whole)
     read = resolved.with_options(pooling="mean", max_length=resolved.max_length or DEFAULT_MAX_LENGTH)
     folders = [str(Path(folder) / MODEL) for folder in small.tried[small.chosen].folders]
-    models = [SharedModel(resolve(Model(folder, end_token=False).like(read.settled))) for folder in folders]
+    smaller = [SharedModel(resolve(Model(folder, end_token=False).like(read.settled))) for folder in folders]
+    return [SharedModel(read), *smaller]
+
+
+def lost(outputs: Sequence[Sequence[ScoredOutputs]], tasks: Sequence[Task], within: float) -> PointsLost:
+    """Return the mean over test sets of the points lost; its error is over the items of each set and over seeds.
+
+    Args:
+        outputs: For each set, the scores of the whole model and those of the smaller one by seed.
+        tasks: The sets, scored by one metric.
+        within: The loss that is allowed, in points.
+    """
     total, metric = sum(len(task.test) for task in tasks), tasks[0].primary
-    scores, influences, failures = [], [], []
-    for task in tasks:
-        outputs = [scored(model, task) for model in (SharedModel(read), *models)]
-        scores.append([evaluation.metrics[metric] for evaluation, _ in outputs])
-        losses = np.stack([outputs[0][1] - of_items for _, of_items in outputs[1:]])
-        # the mean over all items is then the mean over sets of the means over the items of each
-        influences.append(losses * total / (len(tasks) * len(task.test)))
-        compared = Compared(whole=SharedModel(read), task=task, tuning=None, margin=small.within)
-        failures.append(compared._failure(scores[-1][0], losses.mean(axis=0), "test") / len(tasks))
-    mean = np.mean(scores, axis=0)
+    scores = np.array([[evaluation.metrics[metric] for evaluation, _ in of_set] for of_set in outputs])
+    losses = [np.stack([whole - small for _, small in rest]) for (_, whole), *rest in outputs]
+    # the mean over all items is then the mean over sets of the means over the items of each
+    influences = [of_set * total / (len(tasks) * len(task.test)) for of_set, task in zip(losses, tasks, strict=True)]
+    mean = scores.mean(axis=0)
     values = (mean[0] - mean[1:]).tolist()
     links = numbered_apart(tasks)
     return PointsLost(
@@ -133,9 +145,19 @@ def lost_together(whole: Model, small: Shrunk, tasks: Sequence[Task]) -> PointsL
         whole=(float(mean[0]),),
         small=tuple(map(float, mean[1:])),
         error=crossed(values, np.concatenate(influences, axis=1), links=links, level=LEVEL, metric=metric),
-        margin=small.within,
-        failure=max(failures),
+        margin=within,
+        failure=max(
+            failure(of_set[0], by_item.mean(axis=0), task) / len(tasks)
+            for of_set, by_item, task in zip(scores, losses, tasks, strict=True)
+        ),
     )
+
+
+def failure(score: float, losses: NDArray[np.float64], task: Task) -> float:
+    """Return the points lost if one more item of a test set failed, as `shrink` counts it."""
+    squares, links = float(np.square(losses).sum()), links_of(task.test)
+    skew = float((losses**3).sum()) / squares if squares else 0.0
+    return (2 * abs(score) + max(skew, 0.0)) / (len(losses) if links is None else links.units)
 
 
 def line(name: str, loss: PointsLost) -> str:
@@ -166,31 +188,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(describe(int(os.environ.get("OMP_NUM_THREADS", "0")) or os.cpu_count() or 1), flush=True)
     model = Model(options.model, dtype=options.dtype, cache_dir=options.cache)
     protocol = replace(TRAINING, epochs=options.epochs, learning_rate=options.learning_rate)
-    results: dict[str, PointsLost] = {}
-    for name, task in tasks.items():
-        start = time.perf_counter()
-        settings = ShrinkSettings(within=options.within)
-        small = shrink(model, texts, task, size=options.size, seeds=options.seeds, protocol=protocol, settings=settings)
-        best = small.tried[small.chosen]
-        if name == "stsb":
-            print(f"blocks {best.blocks}, {best.parameters / 1e6:.1f} M of {small.model.parameters[-1] / 1e6:.1f} M")
-            print(f"{small.n_texts:,} texts, {options.epochs} passes, {time.perf_counter() - start:.0f} s")
-            print("| test set | items | whole | smaller, by seed | points lost (95 %) |\n|---|---|---|---|---|")
-        assert best.as_it_is is not None
-        results[name] = best.as_it_is
-        speed, low, high = best.speed or 0.0, *(best.speed_range or (0.0, 0.0))
-        print(
-            f"{line(name, best.as_it_is)} {speed:.2f}x ({low:.2f} to {high:.2f}), agreement {best.agreement}",
-            flush=True,
-        )
-    results[" and ".join(TOGETHER)] = together = lost_together(model, small, [tasks[name] for name in TOGETHER])
-    print(line("both", together))
-    print(f"largest loss {together.most:.2f}, {together.verdict} {together.margin} points")
+    start = time.perf_counter()
+    settings = ShrinkSettings(within=options.within)
+    small = shrink(
+        model, texts, tasks["stsb"], size=options.size, seeds=options.seeds, protocol=protocol, settings=settings
+    )
+    best = small.tried[small.chosen]
+    print(f"blocks {best.blocks}, {best.parameters / 1e6:.1f} M of {small.model.parameters[-1] / 1e6:.1f} M parameters")
+    print(f"{small.n_texts:,} texts, {options.epochs} passes, agreement {best.agreement}")
+    if best.speed is not None and best.speed_range is not None:
+        print(f"{best.speed:.2f}x as fast ({best.speed_range[0]:.2f} to {best.speed_range[1]:.2f})")
+    print("| test set | items | whole | smaller, by seed | points lost (95 %) |\n|---|---|---|---|---|", flush=True)
+    outputs = dict[str, list[ScoredOutputs]]()
+    models = models_of(model, small)
+    sets = [*((name,) for name in tasks), TOGETHER]
+    rows = dict[str, object]()
+    for names in sets:
+        for name in names:
+            if name not in outputs:
+                outputs[name] = [scored(one, tasks[name]) for one in models]
+        loss = lost([outputs[name] for name in names], [tasks[name] for name in names], options.within)
+        print(f"{line(' and '.join(names), loss)} {loss.verdict} {loss.margin:g} |", flush=True)
+        rows[" and ".join(names)] = {"whole": loss.whole, "small": loss.small, "interval": loss.interval}
+    print(f"{time.perf_counter() - start:.0f} s")
     if options.json:
-        rows = {
-            name: {"whole": loss.whole, "small": loss.small, "low_high": loss.interval}
-            for name, loss in results.items()
-        }
         options.json.write_text(json.dumps(rows, indent=1))
 
 
