@@ -51,9 +51,9 @@ def task_of(n_pairs: int, n_scored: int | None, folder: Path) -> Task:
     folder.mkdir()
     for split, name in FILES.items():
         with (STSB / name).open(newline="", encoding="utf-8") as rows:
-            kept = list(csv.reader(rows))[: n_pairs if split == "train" else n_scored]
+            chosen_rows = list(csv.reader(rows))[: n_pairs if split == "train" else n_scored]
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(kept)
+            csv.writer(file).writerows(chosen_rows)
     return lp.load_task(folder)
 
 
@@ -134,7 +134,7 @@ def ours(model: lp.Model, task: Task, protocol: lp.Protocol) -> None:
     print(f"  keeps layer {finding.best_layer} ({finding.verdict}{test}) for {share:.1f} % of a sweep")
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(command: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a folder; MiniLM by default")
@@ -143,7 +143,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=lp.Protocol().epochs)
     parser.add_argument("--layers", type=int, nargs="*", help="of theirs; all by default")
     parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(command)
     torch.set_num_threads(arguments.threads)
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -160,9 +160,9 @@ def main(given: Sequence[str] | None = None) -> None:
         task = task_of(arguments.pairs, arguments.scored, folder / "task")
         protocol = lp.Protocol(epochs=arguments.epochs)
         print(f"{len(task.train):,} pairs, {len(task.validation):,} of validation, {len(task.test):,} of test")
-        kept = lp.Model(arguments.model, cache_dir=folder / "store")
+        model = lp.Model(arguments.model, cache_dir=folder / "store")
         ways: dict[str, Callable[[], None]] = {
-            "ours": lambda: ours(kept, task, protocol),
+            "ours": lambda: ours(model, task, protocol),
             "theirs": lambda: theirs(arguments.model, task, protocol, arguments.layers, folder / "theirs"),
         }
         times = {}

@@ -32,8 +32,8 @@ DEFAULT = "fall of InfoNCE"
 def told(entry: ZooEntry, budget: str) -> tuple[NDArray[np.float64], float, float]:
     """Return the mean test score by layer, its correlation with InfoNCE, and what the default rule loses."""
     test = np.mean(entry.budgets[budget].test, axis=1)
-    kept = tuned_rule(DEFAULT)(ModelCurves(n_blocks=entry.n_blocks, curves=entry.curves))
-    return test, float(spearmanr(entry.metrics[INFONCE].values, test).statistic), float(test.max() - test[kept])
+    recommended = tuned_rule(DEFAULT)(ModelCurves(n_blocks=entry.n_blocks, curves=entry.curves))
+    return test, float(spearmanr(entry.metrics[INFONCE].values, test).statistic), float(test.max() - test[recommended])
 
 
 def worth(entries: Sequence[ZooEntry], budget: str) -> str:

@@ -47,28 +47,29 @@ TOGETHER = ("stsb", "sick")
 """The sets that are scored by Spearman's correlation."""
 
 
+SETS: dict[str, tuple[str, str, str, dict[str, str]]] = {
+    "stsb": ("stsb/en-train.csv", "stsb/en-dev.csv", "stsb/en-test.csv", {}),
+    "sick": (
+        "sick/SICK_train.txt",
+        "sick/SICK_trial.txt",
+        "sick/SICK_test_annotated.txt",
+        {"kind": "sts", "columns": "sentence_A,sentence_B,relatedness_score", "format": "delimiter=tab,quotes=no"},
+    ),
+    "mrpc": (
+        "mrpc/msr-para-train.tsv",
+        "mrpc/msr-para-val.tsv",
+        "mrpc/msr-para-test.tsv",
+        {"kind": "paraphrase", "format": "quotes=no"},
+    ),
+}
+"""Files of the train, validation and test split of each set, and how they are read."""
+
+
 def tasks_of(data: Path) -> dict[str, Task]:
     """Return the three sets by name."""
-    sick, mrpc = data / "sick", data / "mrpc"
     return {
-        "stsb": load_task(
-            data / "stsb" / "en-train.csv", validation=data / "stsb" / "en-dev.csv", test=data / "stsb" / "en-test.csv"
-        ),
-        "sick": load_task(
-            sick / "SICK_train.txt",
-            validation=sick / "SICK_trial.txt",
-            test=sick / "SICK_test_annotated.txt",
-            kind="sts",
-            columns="sentence_A,sentence_B,relatedness_score",
-            format="delimiter=tab,quotes=no",
-        ),
-        "mrpc": load_task(
-            mrpc / "msr-para-train.tsv",
-            validation=mrpc / "msr-para-val.tsv",
-            test=mrpc / "msr-para-test.tsv",
-            kind="paraphrase",
-            format="quotes=no",
-        ),
+        name: load_task(data / train, validation=data / validation, test=data / test, **how)
+        for name, (train, validation, test, how) in SETS.items()
     }
 
 

@@ -192,7 +192,7 @@ class LayerEvaluator(BaseEvaluator):
 
     def _metrics(self, evaluations: list[Evaluation]) -> dict[str, float]:
         """Return the metrics, with changes of the `primary` score since the evaluation before, NaN where unknown."""
-        title, scores = self._title(self.task.primary), [each.metrics[self.task.primary] for each in evaluations]
+        title, scores = self._title(self.task.primary), [one.metrics[self.task.primary] for one in evaluations]
         scored = [layer for layer, score in enumerate(scores) if not math.isnan(score)] or [0]
         best = max(scored, key=scores.__getitem__)
         layers: Any = {"best": [best], "mean": scored}
@@ -220,8 +220,8 @@ class LayerEvaluator(BaseEvaluator):
                     scored = [score(x.outputs[rows], gold, threshold=x.threshold, primary=primary) for x in scored]
             except DataError:
                 return math.nan, np.full(len(rows), math.nan)
-        psi: Array = np.mean([each.influences for each in scored], axis=0)
-        return float(np.mean([each.metrics[primary] for each in scored])), psi
+        psi: Array = np.mean([evaluation.influences for evaluation in scored], axis=0)
+        return float(np.mean([evaluation.metrics[primary] for evaluation in scored])), psi
 
     def _ends(self, name: str, value: float, psi: Array, part: str, *, difference: bool) -> dict[str, float]:
         """Return a score x 100, or a difference, as 0 .. 1 by its name, with the ends of its interval over items."""

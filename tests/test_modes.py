@@ -29,10 +29,10 @@ MODES: tuple[Mode, ...] = (autocast, torch.no_grad, torch.inference_mode)
 
 def test_autocast_of_the_caller_changes_no_embedding(bert: Path, tmp_path: Path) -> None:
     with autocast():
-        found = lp.extract(lp.Model(bert, device="cpu", cache_dir=tmp_path / "inside"), TEXTS)
+        embeddings = lp.extract(lp.Model(bert, device="cpu", cache_dir=tmp_path / "inside"), TEXTS)
     expected = lp.extract(lp.Model(bert, device="cpu", cache_dir=tmp_path / "outside"), TEXTS)
-    for layer in range(found.n_layers):
-        np.testing.assert_array_equal(found.layer(layer), expected.layer(layer))
+    for layer in range(embeddings.n_layers):
+        np.testing.assert_array_equal(embeddings.layer(layer), expected.layer(layer))
 
 
 def test_autocast_of_the_caller_changes_no_similarity() -> None:

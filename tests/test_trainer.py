@@ -328,8 +328,8 @@ def test_a_group_scores_what_its_items_alone_do(kind: str, tmp_path: Path) -> No
     names = ["some" if row in rows else "rest" for row in range(32)]
     model = sentence_transformer(built(tmp_path, mean()))
     evaluators = [
-        LayerEvaluator(each, split="validation", primary=1, groups=of)
-        for each, of in ((task, groups), (task, names), (alone, ()))
+        LayerEvaluator(scored_task, split="validation", primary=1, groups=of)
+        for scored_task, of in ((task, groups), (task, names), (alone, ()))
     ]
     for _ in range(2):
         by_rows, by_names, expected = (evaluator(model) for evaluator in evaluators)
@@ -351,15 +351,15 @@ def test_a_group_scores_what_its_items_alone_do(kind: str, tmp_path: Path) -> No
 def test_items_add_up_to_the_scores(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(trainer, "MOST_ITEMS", 30)
     evaluator = LayerEvaluator(task, primary="mean", write_csv=False, groups=[("en", "de"), "en"] * 20)
-    found = evaluator(model, str(tmp_path))
+    metrics = evaluator(model, str(tmp_path))
     for layer in range(N_BLOCKS + 1):
         name = f"layer_{layer}_spearman_cosine"
-        assert np.mean(evaluator.items[name]) == pytest.approx(found[name], abs=1e-6)
+        assert np.mean(evaluator.items[name]) == pytest.approx(metrics[name], abs=1e-6)
         u, v = (truncate(model, layer).encode(list(side), normalize_embeddings=True) for side in examples(task).sides)
         np.testing.assert_allclose(evaluator.items[f"layer_{layer}_cosine"], (u * v).sum(axis=1), atol=2e-6)
     assert evaluator.items["groups"][:2] == ["('en', 'de')", "en"]
     again = evaluator(moved(model))
-    gain = again["mean_spearman_cosine"] - found["mean_spearman_cosine"]
+    gain = again["mean_spearman_cosine"] - metrics["mean_spearman_cosine"]
     assert again["change"] == pytest.approx(gain, abs=1e-12)
     assert again["change_low"] < gain < again["change_high"]
     assert [path.name for path in tmp_path.iterdir()] == ["layer_evaluation_items.csv"]
@@ -385,8 +385,8 @@ def test_intervals_are_those_of_the_metric_for_rare_classes(model: Any) -> None:
         items = task.examples(split)  # type: ignore[arg-type]
         rare[split] = replace(items, targets=tuple(float(not {*text} & {*"abcdef"}) for text in items.first))
     evaluator = LayerEvaluator(replace(task, **rare), primary=1)
-    found = evaluator(model)
-    psi = 100 * (np.array(evaluator.items["layer_1_macro_f1_probe"]) - found["layer_1_macro_f1_probe"])
+    metrics = evaluator(model)
+    psi = 100 * (np.array(evaluator.items["layer_1_macro_f1_probe"]) - metrics["layer_1_macro_f1_probe"])
     assert np.ptp(psi) > 110
 
 
@@ -411,33 +411,33 @@ def test_intervals_hold_a_change_of_nothing(
             ]
             return [evaluate_outputs(kind, np.stack([ranks, ranks], axis=2), gold) for ranks in np.array(ranked, float)]
 
-    held = 0
+    covered = 0
     for _ in range(draws):
         alike, gold = rng.standard_normal((2, n))
         truth = gold if kind == "sts" else np.array([{0: 1.0}] * n)
         for _ in range(2):
             evaluations = drawn(truth, alike)
-            monkeypatch.setattr(evaluator, "_evaluations", lambda *given, now=evaluations: now)
-            found = evaluator(model)
-        held += found["change_low"] <= 0 <= found["change_high"]
-    assert held / draws >= 0.93
+            monkeypatch.setattr(evaluator, "_evaluations", lambda *arguments, now=evaluations: now)
+            metrics = evaluator(model)
+        covered += metrics["change_low"] <= 0 <= metrics["change_high"]
+    assert covered / draws >= 0.93
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 1.0])
 def test_intervals_hold_a_change_of_few_queries(share: float) -> None:
     """Of 50 queries, a share changes by 0.1 on average; the true change is that times the share."""
-    rng, n, draws, held, by_student = np.random.default_rng(0), 50, 1000, 0, 0
+    rng, n, draws, covered, by_student = np.random.default_rng(0), 50, 1000, 0, 0
     evaluator = LayerEvaluator(toy_task_of("sts", validation=n), split="validation")
     evaluator._parts[""] = ([*range(n)], None)
     reach = stats.t.ppf(0.975, n - 1) / math.sqrt(n)
     for _ in range(draws):
         changes = np.where(rng.random(n) < share, rng.normal(0.1, 0.2, n), 0)
         mean = changes.mean()
-        found = evaluator._ends("change", 100 * mean, 100 * (changes - mean), "", difference=True)
-        held += found["change_low"] <= 0.1 * share <= found["change_high"]
+        metrics = evaluator._ends("change", 100 * mean, 100 * (changes - mean), "", difference=True)
+        covered += metrics["change_low"] <= 0.1 * share <= metrics["change_high"]
         by_student += abs(mean - 0.1 * share) <= reach * changes.std(ddof=1)
-    assert held / draws >= 0.93
+    assert covered / draws >= 0.93
     assert (by_student / draws < 0.91) == (share <= 0.1)
 
 

@@ -44,9 +44,9 @@ def toy_retrieval(folder: Path) -> Task:
 
 
 def items_of(task: Task, split: Any = "test") -> RetrievalItems:
-    found = task.split(split)
-    assert isinstance(found, RetrievalItems)
-    return found
+    items = task.split(split)
+    assert isinstance(items, RetrievalItems)
+    return items
 
 
 def write_jsonl(file: Path, rows: Iterable[dict[str, Any]]) -> Path:

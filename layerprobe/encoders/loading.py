@@ -423,17 +423,17 @@ def first_use(model: Resolved, *, cut: bool = True) -> tuple[Encoder | None, str
             **LIBRARIES,
         }
     )
-    found: tuple[str, str] | None = store.load_result("first-use", key, tuple[str, str])
-    if found is None:
+    reasons: tuple[str, str] | None = store.load_result("first-use", key, tuple[str, str])
+    if reasons is None:
         encoder = load_encoder(model)
         reason = look(encoder)
         encoder = as_read(encoder, reason)
-        found = reason, look_inside(encoder) if reason else ""
+        reasons = reason, look_inside(encoder) if reason else ""
         try:
-            store.save_result("first-use", key, found)
+            store.save_result("first-use", key, reasons)
         except StoreError as error:
             logger.warning("could not save the check of %s; it will run again each time: %s", model.label, error)
-    reason, unread = found
+    reason, unread = reasons
     if unread:
         raise refusal(model.label, f"{reason}, and {unread}")
     if reason and cut:

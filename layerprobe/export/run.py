@@ -404,14 +404,14 @@ def _like_source(
 def _shares(weights: Shown | Mapping[int, float], encoder: Encoder) -> tuple[float, ...]:
     """Return the weights of layers 0 to the last one with a weight, sum 1."""
     check_extra("trainer", needed_by="a weighted mean of layers")
-    given, name = getattr(weights, "layer_weights", weights), encoder.description.name
+    asked, name = getattr(weights, "layer_weights", weights), encoder.description.name
     shares = np.zeros(encoder.n_layers)
-    if encoder.reader is None and isinstance(given, Mapping) and all(isinstance(one, Real) for one in given.values()):
-        shares[layer_numbers(given, encoder.n_layers - 1, of=name)] = [*given.values()]
+    if encoder.reader is None and isinstance(asked, Mapping) and all(isinstance(one, Real) for one in asked.values()):
+        shares[layer_numbers(asked, encoder.n_layers - 1, of=name)] = [*asked.values()]
     total = shares.sum()
     if not 0 < total < np.inf:
         raise DataError(
-            f"expected weights of layers of a text model, such as {{3: 0.4, 6: 0.6}}, got {given} for {name}"
+            f"expected weights of layers of a text model, such as {{3: 0.4, 6: 0.6}}, got {asked} for {name}"
         )
     if encoder.description.norm != "none":
         raise DataError(f"{name} has a final norm, which sentence-transformers gives none but the last layer of a mean")

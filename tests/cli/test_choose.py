@@ -23,7 +23,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
     assert done.code == 0, done.err
     assert done.err.count("They share this budget") == 1
     result = read_result(layerprobe(*command, "--json").out)
-    assert [each.model.name for each in result.models] == ["ours", str(pair[1])]
+    assert [finding.model.name for finding in result.models] == ["ours", str(pair[1])]
     answer, table, last = done.out.split("\n\n")
     assert answer.startswith(words.headline(result.conclusion))
     rows = table.splitlines()
@@ -50,13 +50,13 @@ def test_several_models(layerprobe: Layerprobe, pair: Pair, pairs_file: Path, tm
     rows = [words[:2] for line in done.out.splitlines() if (words := line.split())[1:2] and words[1] in ("0", "3")]
     assert rows == [["electra", "0"], ["electra", "3"], ["bert", "0"], ["bert", "3"]]
     assert f"Why: {report}" in done.out
-    told = layerprobe(*command, "--json").json
-    assert len(told["runs"]) == 8
+    planned = layerprobe(*command, "--json").json
+    assert len(planned["runs"]) == 8
     alone = layerprobe("finetune", pair[0], "-t", pairs_file, *TWO_LAYERS, "--json").json
-    assert alone["runs"] == told["runs"][:4]
-    assert alone["outcomes"] == told["outcomes"][:2]
+    assert alone["runs"] == planned["runs"][:4]
+    assert alone["outcomes"] == planned["outcomes"][:2]
 
-    lost = Path(told["runs"][3]["directory"])
+    lost = Path(planned["runs"][3]["directory"])
     (lost / "result.json").unlink()
     write_kept(lost / "failed.json", {**versions(), "message": "the loss became nan"}, root=lost.parents[1])
     failed = layerprobe(*command)
@@ -73,10 +73,10 @@ def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
 ) -> None:
     model, reference = pair
     against = ["-r", reference] if command == "find" else []
-    given = [*command.split(), model, *against, "-t", pairs_file, "--seeds", "2"]
-    said = layerprobe(*given, "--dry-run")
-    assert (said.code, said.out.startswith("Fine-tuning electra (3 blocks) takes at most ")) == (0, True), said
-    plan = layerprobe(*given, "--dry-run", "--json").json
+    arguments = [*command.split(), model, *against, "-t", pairs_file, "--seeds", "2"]
+    planned = layerprobe(*arguments, "--dry-run")
+    assert (planned.code, planned.out.startswith("Fine-tuning electra (3 blocks) takes at most ")) == (0, True), planned
+    plan = layerprobe(*arguments, "--dry-run", "--json").json
     assert plan["full_sweep"] in (20, 50)
     assert plan["run_seconds"] > 0
     assert not list((tmp_path / "cache").rglob("*seed-*"))
@@ -86,11 +86,11 @@ def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
     layerprobe: Layerprobe, pair: Pair, pairs_file: Path
 ) -> None:
     """3 blocks with a seed are 10 block-steps; only a second seed of two layers is beyond that sweep."""
-    given = ("find", pair[0], "-t", pairs_file, "--seeds", "1", "--dry-run", "--json")
-    final = layerprobe(*given, "--final").json["block_steps"]
-    assert layerprobe(*given).json["block_steps"] == 10
+    arguments = ("find", pair[0], "-t", pairs_file, "--seeds", "1", "--dry-run", "--json")
+    final = layerprobe(*arguments, "--final").json["block_steps"]
+    assert layerprobe(*arguments).json["block_steps"] == 10
     assert final > 10 + 4
-    assert layerprobe(*given, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
+    assert layerprobe(*arguments, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
 
 
 SEARCHES, ALLOWED = 16, 2
@@ -107,9 +107,9 @@ def test_random_labels_give_no_worse_layers(layerprobe: Layerprobe, tmp_path: Pa
             rows = [(a, b, rng.randint(0, 50) / 10) for a, b, _ in language.pairs(n, seed=100 * seed + n + len(split))]
             with (tmp_path / f"{split}.csv").open("w", newline="") as file:
                 csv.writer(file).writerows([("sentence1", "sentence2", "score"), *rows])
-        found = layerprobe(
+        outcome = layerprobe(
             *("find", embedded_model("rtd"), "--task", tmp_path, "--epochs", "2", "--learning-rate", "3e-4", "--json")
         )
-        assert found.code == 0, found.err
-        false.append(found.json["answer"]["worse"])
+        assert outcome.code == 0, outcome.err
+        false.append(outcome.json["answer"]["worse"])
     assert sum(bool(layers) for layers in false) <= ALLOWED, false

@@ -283,8 +283,11 @@ def test_check_compares_a_model_with_what_it_was(layerprobe: Layerprobe, pair: P
     )
     assert re.search("^prompt +a +b$", other.out, re.MULTILINE)
     assert lp.load(tmp_path / "new.json").options == {"prompt": "b "}
-    found = layerprobe("check", pair[0], "--against", file, "--json", "--pooling", "max")
-    assert (found.code, found.json["conclusion"]["headline"]) == (3, "Embeddings have changed at layers 0, 1 and 3")
+    by_max = layerprobe("check", pair[0], "--against", file, "--json", "--pooling", "max")
+    assert (by_max.code, by_max.json["conclusion"]["headline"]) == (
+        3,
+        "Embeddings have changed at layers 0, 1 and 3",
+    )
     for option, place, message in (
         ("--save", tmp_path / "x.png", "expected a file that ends in .json for --save, got"),
         ("--save", file / "x.json", "cannot write"),

@@ -48,7 +48,7 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
     page, rows = tmp_path / "compared.html", tmp_path / "map.parquet"
     several = ("--measure", "cka", "--measure", "mutual-knn", "--kernel", "rbf", "--neighbours", "3")
     done = layerprobe("compare", *pair, "-t", pairs_file, *several, "--json", "--report", page, "--parquet", rows)
-    cka, knn = (from_json(Comparisons, json.dumps(each)).comparisons[0].map for each in done.json)
+    cka, knn = (from_json(Comparisons, json.dumps(comparison)).comparisons[0].map for comparison in done.json)
     assert to_dict(cka.measure)["kernel"] == "rbf"
     assert to_dict(knn.measure)["neighbours"] == 3
     assert set(pd.read_parquet(rows).measure) == {"cka", "mutual-knn"}
@@ -82,18 +82,18 @@ def test_arrays_in_layer_out(layerprobe: Layerprobe, files: tuple[Path, Path], t
     assert "Spearman x 100" in done.out
     assert "120 items" in done.out
     few = ("--foldings", "1", "--folds", "4", "--no-weighted-sum", "--tolerance", "90")
-    found = layerprobe("probe", embeddings, table, *how, *few, "--json").json
-    assert [each["layer"] for each in found["layers"]] == list(range(6))
-    assert found["summed"] is None
-    assert found["settings"]["folds"] == 4
-    assert set(found["candidates"]) & {2, 3, 4}
+    probing = layerprobe("probe", embeddings, table, *how, *few, "--json").json
+    assert [row["layer"] for row in probing["layers"]] == list(range(6))
+    assert probing["summed"] is None
+    assert probing["settings"]["folds"] == 4
+    assert set(probing["candidates"]) & {2, 3, 4}
 
 
 def test_a_model_scores_what_score_does(layerprobe: Layerprobe, pair: Pair, pairs_file: Path) -> None:
     done = layerprobe("probe", pair[0], "-t", pairs_file, "--device", "cpu", "--json")
     assert done.code == 0, done.err
     scored = score(str(pair[0]), load_task(pairs_file))
-    ours = [each["metrics"]["spearman"] for each in done.json["layers"]]
+    ours = [row["metrics"]["spearman"] for row in done.json["layers"]]
     assert ours == pytest.approx(scored.scores)
     assert done.json["model"]["n_blocks"] == len(ours) - 1
     assert "to test" not in done.out

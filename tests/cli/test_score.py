@@ -129,14 +129,14 @@ def test_models_are_compared_layer_by_layer(
 def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
     layerprobe: Layerprobe, both: tuple[str | Path, ...], pair: Pair, pairs_file: Path, tmp_path: Path
 ) -> None:
-    found = layerprobe(*both, "--no-time", "--json", "--level", "0.9", "--split", "all").json
-    assert not any("milliseconds" in each for each in found["layers"])
-    assert found["level"] == 0.9
-    assert {(each["scores"]["split"], each["n_items"]) for each in found["tasks"]} == {("all", 60)}
+    scores = layerprobe(*both, "--no-time", "--json", "--level", "0.9", "--split", "all").json
+    assert not any("milliseconds" in row for row in scores["layers"])
+    assert scores["level"] == 0.9
+    assert {(row["scores"]["split"], row["n_items"]) for row in scores["tasks"]} == {("all", 60)}
     for i, model in enumerate(pair):
         alone = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"]
-        own = [each["score"] for each in found["layers"] if each["model"] == i]
-        assert own == pytest.approx(alone)
+        of_model = [row["score"] for row in scores["layers"] if row["model"] == i]
+        assert of_model == pytest.approx(alone)
     for split, where in ((), ""), (("--split", "test"), " on test"):
         assert f"Spearman x 100{where}, 95 %" in layerprobe("score", pair[0], "-t", pairs_file, *split).out
     assert " ms " not in layerprobe(*both, "--no-time", "--wide").out
@@ -183,12 +183,12 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: Pair, pairs_file
     ]
     assert layerprobe("compare", model, model, "-t", pairs_file, "--fail-below", "0.9999").code == 0
     failed = layerprobe("compare", model, reference, "-t", pairs_file, "--fail-below", f"{min(curve) + 0.01}")
-    said = f"failed: the least similarity, at layer {curve.index(min(curve))}, is {min(curve):.4f}, below"
-    assert (failed.code, said in failed.err) == (3, True), failed.err
+    message = f"failed: the least similarity, at layer {curve.index(min(curve))}, is {min(curve):.4f}, below"
+    assert (failed.code, message in failed.err) == (3, True), failed.err
 
-    given = ("predict", model, "-t", pairs_file)
-    drops = layerprobe(*given, "--json").json["drops"][0]["drop_layers"]
-    checked = layerprobe(*given, "--fail-on-drop")
+    arguments = ("predict", model, "-t", pairs_file)
+    drops = layerprobe(*arguments, "--json").json["drops"][0]["drop_layers"]
+    checked = layerprobe(*arguments, "--fail-on-drop")
     assert (checked.code, "failed: layers are flagged from layer" in checked.err) == (3, True) if drops else (0, False)
 
 
@@ -199,11 +199,11 @@ def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_json_has_every_query(layerprobe: Layerprobe, pair: Pair, beir: Path) -> None:
     options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
-    found = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
-    first, second = found["tasks"]
-    assert [model["name"] for model in found["models"]] == list(map(str, pair))
+    scores = layerprobe("score", *pair, "-t", beir, *options, "--no-time", "--json").json
+    first, second = scores["tasks"]
+    assert [model["name"] for model in scores["models"]] == list(map(str, pair))
     assert first["scores"]["by_item"] != second["scores"]["by_item"]
-    assert found["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
+    assert scores["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
     assert first["scores"]["method"] == "dot"
     assert len(first["ids"]) == len(first["scores"]["by_item"]["ndcg@10"][3]) == 29
 
@@ -212,16 +212,16 @@ def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
     layerprobe: Layerprobe, pair: Pair, beir: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     greek = str.maketrans("cdefghijklmnop", "γδεζηθικλμνξοπ")
-    for each in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):
-        records = map(json.loads, each.read_text().splitlines())
+    for file in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):
+        records = map(json.loads, file.read_text().splitlines())
         greeks = [record | {"text": record["text"].translate(greek)} for record in records]
-        write_jsonl(each, greeks)
+        write_jsonl(file, greeks)
     (other := tmp_path / "greek.csv").write_text(pairs_file.read_text().translate(greek))
-    page, said = tmp_path / "scores.html", "cannot read these texts"
+    page, reason = tmp_path / "scores.html", "cannot read these texts"
     for tasks in ((folder,), (pairs_file, other)):
         done = layerprobe("score", pair[0], *(word for task in tasks for word in ("-t", task)), "--report", page)
-        assert (done.code, done.err.count(said)) == (0, 1), done.err
-        assert said in page.read_text()
+        assert (done.code, done.err.count(reason)) == (0, 1), done.err
+        assert reason in page.read_text()
 
 
 @pytest.mark.parametrize("command", ["score", "probe"])

@@ -8,5 +8,5 @@ HEAVY = ("torch", "transformers", "plotly", "datasets", "pandas", "sklearn", "sc
 
 def test_the_package_imports_nothing_heavy() -> None:
     code = f"import sys, layerprobe; print([name for name in {HEAVY} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert process.stdout.strip() == "[]"

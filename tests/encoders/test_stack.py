@@ -166,8 +166,8 @@ def test_layers_of_models_that_cannot_be_cut_are_those_of_transformers(name: str
     kind, settings, reason = READ[name]
     folder = saved(kind, settings, tmp_path / "model")
     options: dict[str, Any] = {"pooling": "mean", "device": "cpu", "cache_dir": tmp_path, "batch_tokens": 64}
-    found = lp.extract(Model(str(folder), **options), TEXTS)
-    assert re.search(reason, found.model.read)
+    embeddings = lp.extract(Model(str(folder), **options), TEXTS)
+    assert re.search(reason, embeddings.model.read)
     whole: Any = AutoModel.from_pretrained(folder).eval()
     model, tokenizer = (whole.get_encoder() if ALONE in reason else whole), AutoTokenizer.from_pretrained(folder)
     for row, text in enumerate(TEXTS):
@@ -177,17 +177,17 @@ def test_layers_of_models_that_cannot_be_cut_are_those_of_transformers(name: str
         if name == "embedding_gemma2":  # its projection widens the last layer only
             states = [*(model.embedding_projection(model.norm(state)) for state in states[:-1]), states[-1]]
         expected = torch.stack([state[0].mean(0) for state in states])
-        torch.testing.assert_close(torch.from_numpy(found[row]), expected, atol=1e-4, rtol=1e-4)
-    assert found.model.parameters == (count_weights(model),) * (N_BLOCKS + 1)
-    (warning,) = [warning for warning in found.warnings if "read, not cut" in warning]
-    assert warning == f"the layers of {folder} are read, not cut: {found.model.read}"
+        torch.testing.assert_close(torch.from_numpy(embeddings[row]), expected, atol=1e-4, rtol=1e-4)
+    assert embeddings.model.parameters == (count_weights(model),) * (N_BLOCKS + 1)
+    (warning,) = [warning for warning in embeddings.warnings if "read, not cut" in warning]
+    assert warning == f"the layers of {folder} are read, not cut: {embeddings.model.read}"
     encoder = load_encoder(str(folder))
     diagnosis = examine(as_read(encoder, look(encoder)))
     (check,) = [check for check in diagnosis.checks if check.name == "truncation"]
-    assert (check.result, check.finding) == ("warning", f"layers are read, not cut: {found.model.read}")
+    assert (check.result, check.finding) == ("warning", f"layers are read, not cut: {embeddings.model.read}")
     if ALONE in reason:
         again = lp.extract(Model((whole, tokenizer), **options), TEXTS)
-        np.testing.assert_allclose(np.asarray(again), np.asarray(found), atol=1e-5)
+        np.testing.assert_allclose(np.asarray(again), np.asarray(embeddings), atol=1e-5)
 
 
 def changed_input(module: Any, args: Any) -> Any:

@@ -252,7 +252,7 @@ def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
         "try:\n    export_model(sys.argv[1], sys.argv[2], layer=3)\n"
         "except StoreError as error:\n    print(error)\n"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(bert), str(tmp_path / "out")],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -261,5 +261,5 @@ def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
         check=True,
     )
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    assert re.match(r"cannot write the folder .*out: File too large: free space, or choose another", found.stdout)
+    assert re.match(r"cannot write the folder .*out: File too large: free space, or choose another", process.stdout)
     assert list(tmp_path.iterdir()) == []

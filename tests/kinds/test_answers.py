@@ -128,7 +128,7 @@ def test_the_threshold_is_the_best_of_all() -> None:
 
 def test_where_all_have_an_answer_all_are_answered() -> None:
     outputs, gold = some_questions(9)
-    right = tuple(each or (Answer(text="b", start=0),) for each in gold.answers)
+    right = tuple(accepted or (Answer(text="b", start=0),) for accepted in gold.answers)
     answered = replace(gold, answers=right)
     outputs[:, 3] = 1e9
     assert answer_threshold(outputs, answered) == ALWAYS

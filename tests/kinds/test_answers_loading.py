@@ -75,8 +75,8 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
 
 
 def test_one_answer_needs_no_list() -> None:
-    single = [{**row, "answers": {key: each[0] for key, each in row["answers"].items()}} for row in rows(ANSWERED)]
-    assert whole(load_task(single, kind=KIND)).answers == tuple(each[:1] for each in ANSWERED.answers)
+    single = [{**row, "answers": {key: right[0] for key, right in row["answers"].items()}} for row in rows(ANSWERED)]
+    assert whole(load_task(single, kind=KIND)).answers == tuple(right[:1] for right in ANSWERED.answers)
 
 
 def test_splits_keep_contexts_apart(tmp_path: Path) -> None:

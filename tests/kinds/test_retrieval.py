@@ -214,9 +214,9 @@ def test_every_layer_is_scored_as_by_hand(model: str, options: Model, scores: Sc
 def test_by_the_inner_product(model: str, options: Model, scores: Scores) -> None:
     task = task_of()
     by_dot = dataclasses.replace(task, test=dataclasses.replace(items_of(task), ranking="dot"))
-    found = score(given(model, options), by_dot)
-    assert by_query(found) != by_query(scores)
-    check_by_hand(found, model, task, options, ranking="dot")
+    by_products = score(given(model, options), by_dot)
+    assert by_query(by_products) != by_query(scores)
+    check_by_hand(by_products, model, task, options, ranking="dot")
 
 
 def test_prompts_stand_before_queries_and_documents(model: str, options: Model) -> None:

@@ -259,11 +259,11 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     assert (how["epochs"], how["masking_rate"]) == (10, 0.15)
 
     # only one of them, and nothing is done again
-    shown = layerprobe(*arguments, "--words", words, "--wide")
+    printed = layerprobe(*arguments, "--words", words, "--wide")
     figures = [f"{after_words['paper']:.2f}", f"{after_words['ours']['mean']:.2f}"]
-    assert " ".join(figures) in " ".join(shown.out.split())
-    assert "give its data with --corpus FILE" in shown.out
-    assert "--words FOLDER" not in shown.out
+    assert " ".join(figures) in " ".join(printed.out.split())
+    assert "give its data with --corpus FILE" in printed.out
+    assert "--words FOLDER" not in printed.out
 
 
 @pytest.mark.slow

@@ -42,9 +42,9 @@ def test_all_readings_have_every_layer_and_survive_json(bert: Path, tmp_path: Pa
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
     assert {name: from_json(LayerCurve, to_json(curve)) for name, curve in curves.items()} == curves
     copies = text_views(TEXTS, 4)
-    seen = extract(given(str(bert), options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
+    seen = extract(given(str(bert), options), tuple(dict.fromkeys(copy for views in copies for copy in views)))
     for layer in range(N_BLOCKS + 1):
-        rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
+        rows = np.array([seen.layer(layer)[seen.rows(views)] for views in copies])
         assert curves["InfoNCE"].values[layer] == pytest.approx(infonce_influences(rows)[0])
     assert read_curves(given(str(bert), options), TEXTS, alone(), n_altered=4) == curves
 

@@ -73,11 +73,11 @@ def pairs(examples: Examples) -> list[tuple[str, str, float]]:
 
 
 def task_of(train: list[tuple[str, str]], validation: list[tuple[str, str]]) -> Task:
-    def split(given: list[tuple[str, str]]) -> Examples:
+    def split(rows: list[tuple[str, str]]) -> Examples:
         return Examples(
-            first=tuple(a for a, _ in given),
-            second=tuple(b for _, b in given),
-            targets=tuple(i / len(given) for i in range(len(given))),
+            first=tuple(a for a, _ in rows),
+            second=tuple(b for _, b in rows),
+            targets=tuple(i / len(rows) for i in range(len(rows))),
         )
 
     return dataclasses.replace(toy_task_of("sts"), train=split(train), validation=split(validation))
@@ -126,12 +126,12 @@ def test_every_metric_of_every_kind_has_influences_on_the_scale_of_its_scores(ki
     outputs = alone if binary or not rules.labelled else np.eye(3)[targets.astype(int)] + rng.normal(size=(n, 3))
     threshold = 0.5 if binary else None
     scores = evaluate_outputs(kind, outputs, targets, threshold=threshold).metrics
-    kept = np.arange(n) != 7
-    without = evaluate_outputs(kind, outputs[kept], targets[kept], threshold=threshold).metrics
+    others = np.arange(n) != 7
+    without = evaluate_outputs(kind, outputs[others], targets[others], threshold=threshold).metrics
     for metric in rules.metrics:
-        found = item_influences(kind, outputs, targets, metric=metric, threshold=threshold)
-        assert found.sum() == pytest.approx(0, abs=1e-9)
-        assert found[7] == pytest.approx((n - 1) * (scores[metric] - without[metric]), abs=4, rel=0.05)
+        influences = item_influences(kind, outputs, targets, metric=metric, threshold=threshold)
+        assert influences.sum() == pytest.approx(0, abs=1e-9)
+        assert influences[7] == pytest.approx((n - 1) * (scores[metric] - without[metric]), abs=4, rel=0.05)
     primary = item_influences(kind, outputs, targets, threshold=threshold)
     expected = item_influences(kind, outputs, targets, metric=rules.metrics[0], threshold=threshold)
     np.testing.assert_array_equal(primary, expected)
@@ -145,9 +145,9 @@ def test_a_metric_from_outside_is_computed_by_leaving_items_out(
     targets = rng.normal(size=150)
     outputs = targets + rng.normal(size=150)
     with toy_kind(monkeypatch, tmp_path):
-        found = item_influences("grading", outputs, targets)
+        influences = item_influences("grading", outputs, targets)
         fit = item_influences("grading", outputs, targets, metric="fit")
     expected = item_influences("sts", outputs, targets, metric="pearson")
-    assert np.corrcoef(found, expected)[0, 1] > 0.99
-    assert found.std() == pytest.approx(expected.std(), rel=0.1)
+    assert np.corrcoef(influences, expected)[0, 1] > 0.99
+    assert influences.std() == pytest.approx(expected.std(), rel=0.1)
     assert fit.sum() == pytest.approx(0, abs=1e-9)

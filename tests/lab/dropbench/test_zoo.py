@@ -63,10 +63,10 @@ def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
 def test_no_rule_is_tuned_on_the_models_that_were_kept_out_or_searched() -> None:
     zoos = [read_zoo().entries, read_kept_out().entries, read_searched().entries]
     for one, other in itertools.combinations(zoos, 2):
-        assert not {each.name for each in one} & {each.name for each in other}
-        assert not {each.size for each in one} & {each.size for each in other}
-    assert {each.n_blocks for each in zoos[1]} == {12}
-    searched = [runs for each in zoos[2] for runs in each.budgets.values()]
+        assert not {entry.name for entry in one} & {entry.name for entry in other}
+        assert not {entry.size for entry in one} & {entry.size for entry in other}
+    assert {entry.n_blocks for entry in zoos[1]} == {12}
+    searched = [runs for entry in zoos[2] for runs in entry.budgets.values()]
     assert all(runs.epochs and runs.validation_errors is not None for runs in searched), (
         "expected searches to be played"
     )
