@@ -327,7 +327,7 @@ def _parts(items: Items, groups: Groups, what: str) -> dict[str, tuple[list[int]
     """Return rows and links of all items, and of each group; DataError unless it has rows, or each item a group."""
     n = len(items)
     if not isinstance(groups, Mapping):
-        names, by_name = np.fromiter(groups, dtype=object), dict[object, list[int]]()
+        names, by_name = np.fromiter(groups if np.iterable(groups) else [groups], object), dict[object, list[int]]()
         if len(names) not in (0, n):
             raise DataError(f"expected a group for each of the {n:,} {what}, got {len(names):,}")
         check_present(names, name="a group")

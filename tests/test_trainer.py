@@ -664,6 +664,7 @@ def test_a_file_of_other_columns_is_left_alone(
         ({"heads": "all"}, "heads is 'all', expected one of 'last', 'every'"),
         ({"truncate_dim": 0}, "expected truncate_dim as a whole number from 1, got 0"),
         ({"groups": ["a", "b"]}, "expected a group for each of the 40 pairs of validation, got 2"),
+        ({"groups": 3}, "expected a group for each of the 40 pairs of validation, got 1"),
         ({"groups": ["a", None] * 20}, "expected a group for every row, got None in row 1"),
         ({"groups": {"late": [1, 40]}}, "expected distinct rows from 0 to 39 in group 'late', got \\[1, 40\\]"),
         ({"groups": {"twice": [1, 1]}}, "expected distinct rows from 0 to 39 in group 'twice'"),
